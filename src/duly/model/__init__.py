@@ -1,0 +1,38 @@
+"""Facts and rules, pure: jobs, states and their edges, outcomes, retry policy, errors.
+
+May import: nothing of ours, no driver, no framework. Touches no table.
+Must hold: same input, same answer; clocks and randomness are passed in; durations are `timedelta`.
+"""
+
+from duly.model.errors import DulyError
+from duly.model.ids import uuid7, uuid7_time
+from duly.model.jobs import ClaimedJob, NewJob, Trigger
+from duly.model.outcomes import Bury, Cancel, Interrupted, Outcome, Report, Retry, Snooze, Success
+from duly.model.retry import Backoff, RetryPolicy
+from duly.model.settlement import Settlement, settlement
+from duly.model.states import FINAL, TRANSITIONS, DeadReason, State
+
+__all__ = [
+    "FINAL",
+    "TRANSITIONS",
+    "Backoff",
+    "Bury",
+    "Cancel",
+    "ClaimedJob",
+    "DeadReason",
+    "DulyError",
+    "Interrupted",
+    "NewJob",
+    "Outcome",
+    "Report",
+    "Retry",
+    "RetryPolicy",
+    "Settlement",
+    "Snooze",
+    "State",
+    "Success",
+    "Trigger",
+    "settlement",
+    "uuid7",
+    "uuid7_time",
+]

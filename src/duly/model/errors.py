@@ -1,0 +1,72 @@
+"""Every error that Duly raises on purpose.
+
+    DulyError
+    ├── InvalidInputError        a value that can never be right; `.pointer` says where it stood
+    ├── IdConflictError          a job id that another job already has
+    ├── NotFoundError            no such job, or somebody else's
+    ├── WrongStateError          the job's state does not allow the call
+    ├── LeaseLostError           the worker's lease ended; its writes are refused
+    ├── DatabaseUnavailableError PostgreSQL could not be reached, or refused the work for now
+    ├── SchemaError              the schema is missing, too old or too new
+    └── EmbeddedError            the private PostgreSQL could not be started
+
+The message says what, which, and what to do; data is in attributes.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+
+class DulyError(Exception):
+    """Root of everything Duly raises on purpose."""
+
+
+class InvalidInputError(DulyError):
+    """A value that can never be right. `pointer` is a JSON pointer into the input ("" for the whole)."""
+
+    def __init__(self, message: str, pointer: str = "") -> None:
+        super().__init__(message)
+        self.pointer = pointer
+
+
+class IdConflictError(DulyError):
+    """A job id that another job already has, with other content."""
+
+    def __init__(self, job_id: UUID) -> None:
+        super().__init__(f"job id {job_id} is already used by a different job: make a new id, or send the same job again")
+        self.job_id = job_id
+
+
+class NotFoundError(DulyError):
+    """No such thing, or somebody else's."""
+
+    def __init__(self, what: str, which: object) -> None:
+        super().__init__(f"{what} {which} does not exist")
+        self.what = what
+        self.which = which
+
+
+class WrongStateError(DulyError):
+    """The job's state does not allow the call."""
+
+    def __init__(self, job_id: UUID, state: str, call: str, allowed: str) -> None:
+        super().__init__(f"job {job_id} is {state}: {call} works on {allowed} jobs")
+        self.job_id = job_id
+        self.state = state
+
+
+class LeaseLostError(DulyError):
+    """The worker's lease ended: what it held belongs to others now."""
+
+
+class DatabaseUnavailableError(DulyError):
+    """PostgreSQL could not be reached, or refused the work for now. Nothing was accepted."""
+
+
+class SchemaError(DulyError):
+    """The schema is missing, too old or too new for this program."""
+
+
+class EmbeddedError(DulyError):
+    """The private PostgreSQL could not be started."""

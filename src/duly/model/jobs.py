@@ -1,0 +1,79 @@
+"""A job as handed over (`NewJob`) and as claimed (`ClaimedJob`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from duly.model.ids import uuid7
+from duly.model.retry import RetryPolicy
+
+DEFAULT_QUEUE = "default"
+DEFAULT_PRIORITY = 5
+DEFAULT_TIMEOUT = timedelta(seconds=30)
+
+
+class Trigger(StrEnum):
+    """What started an attempt."""
+
+    SCHEDULE = "schedule"
+    RETRY = "retry"
+    REDRIVE = "redrive"
+    MANUAL = "manual"
+    RECOVERY = "recovery"
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """One piece of work as its owner hands it over, already validated.
+
+    `payload` is a JSON value (for kind "http": url, method, headers); `body` is bytes kept exactly as given, or None.
+    `run_at` None means now, decided by the database's clock; `delay` is added to that clock and excludes `run_at`.
+    """
+
+    kind: str
+    payload: Any
+    body: bytes | None = None
+    id: UUID = field(default_factory=uuid7)
+    queue: str = DEFAULT_QUEUE
+    concurrency_key: str | None = None
+    priority: int = DEFAULT_PRIORITY
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    timeout: timedelta = DEFAULT_TIMEOUT
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    expires_at: datetime | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedJob:
+    """A job under a lease. (`id`, `attempt`) is the fencing token: every later write names both.
+
+    `attempt` counts from 1 over the job's whole life; `final_attempt` is the last one of the present budget (a redrive
+    raises it). `age` is how long ago the job was due for the first time, by the database's clock at the claim.
+    `payload_json` is the payload as JSON text, not decoded; `body` the exact bytes or None.
+    """
+
+    id: UUID
+    attempt: int
+    final_attempt: int
+    max_attempts: int
+    account_id: int
+    project_id: int
+    lane_id: int
+    queue: str
+    kind: str
+    priority: int
+    payload_json: str
+    body: bytes | None
+    timeout: timedelta
+    retry: RetryPolicy
+    run_at: datetime
+    trigger: Trigger
+    age: timedelta
+    expired: bool

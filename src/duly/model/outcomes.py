@@ -1,0 +1,81 @@
+"""How an attempt ended: what a handler returns.
+
+`Outcome = Success | Retry | Snooze | Bury | Cancel | Interrupted`, matched exhaustively. Each may carry a `Report`, the
+part of the ledger that the handler knows: status code, timings, excerpt, error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from duly.model.states import DeadReason
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the ledger keeps of one attempt, as the handler saw it.
+
+    `result`: the attempt's class (success, http_error, dns_error, connect_refused, connect_timeout, tls_error, timeout,
+    protocol_error, target_not_allowed, error, interrupted …). `error`: one line for people, or None. `excerpt`: the first bytes of the answer, raw.
+    `detail`: JSON for the ledger: phases in milliseconds, kept response headers, retry_after_s, remote_address.
+    """
+
+    result: str
+    error: str | None = None
+    status_code: int | None = None
+    duration: timedelta | None = None
+    excerpt: bytes | None = None
+    excerpt_truncated: bool = False
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """The work is done. `result` is a JSON value kept with the job, or None."""
+
+    result: Any = None
+    report: Report | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The attempt failed and may be repeated: after the policy's backoff, or `at_least` if that is longer."""
+
+    report: Report
+    at_least: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snooze:
+    """Not now: run again after `delay`; the attempt's budget is not used up."""
+
+    delay: timedelta
+    report: Report | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """Never will: straight to the dead letters, for `reason`."""
+
+    reason: DeadReason
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """The job is not wanted any more."""
+
+    report: Report | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The worker stopped while the attempt ran. Given back without using up the budget, a bounded number of times."""
+
+    report: Report | None = None
+
+
+Outcome = Success | Retry | Snooze | Bury | Cancel | Interrupted

@@ -1,0 +1,128 @@
+"""When to try again: backoff and its limits.
+
+The delay saturates at `max` and never overflows: exponents are capped before they are raised, since 2.0 ** 1024 raises
+OverflowError and a huge timedelta does too.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+BackoffKind = Literal["exponential", "linear", "fixed", "steps"]
+
+LONGEST = timedelta(days=365)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The delay before each retry.
+
+    exponential: base × factor^(n−1) · linear: base × n · fixed: base · steps: `steps[n−1]`, the last one repeating;
+    n is the number of failed attempts of the present budget, from 1. All capped at `max`, then spread by `jitter` (0 to 1): × uniform(1−j, 1+j).
+    Default plan: 10 s, 40 s, 2 m 40 s, 10 m 40 s, 42 m 40 s, 2 h 50 m 40 s, 6 h.
+    """
+
+    kind: BackoffKind = "exponential"
+    base: timedelta = timedelta(seconds=10)
+    factor: float = 4.0
+    max: timedelta = timedelta(hours=6)
+    jitter: float = 0.25
+    steps: tuple[timedelta, ...] = ()
+
+    def ceiling(self, failures: int) -> timedelta:
+        """The delay after the given number of failures (1 or more), before jitter."""
+        n = max(failures, 1)
+        match self.kind:
+            case "exponential":
+                return self._saturate(_exponential_s(self.base.total_seconds(), self.factor, n - 1))
+            case "linear":
+                return self._saturate(self.base.total_seconds() * n)
+            case "fixed":
+                return self._saturate(self.base.total_seconds())
+            case "steps":
+                return self._saturate(self.steps[min(n, len(self.steps)) - 1].total_seconds()) if self.steps else timedelta(0)
+
+    def delay(self, failures: int, rng: random.Random) -> timedelta:
+        """The delay after the given number of failures, spread by jitter so that retries do not go off in lockstep."""
+        ceiling_s = self.ceiling(failures).total_seconds()
+        return timedelta(seconds=ceiling_s * rng.uniform(1.0 - self.jitter, 1.0 + self.jitter))
+
+    def _saturate(self, seconds: float) -> timedelta:
+        return timedelta(seconds=max(0.0, min(seconds, self.max.total_seconds(), LONGEST.total_seconds())))
+
+
+def _exponential_s(base_s: float, factor: float, exponent: int) -> float:
+    if base_s <= 0.0 or factor <= 0.0:
+        return 0.0
+    if math.log(base_s) + exponent * math.log(factor) > math.log(LONGEST.total_seconds()):
+        return LONGEST.total_seconds()
+    return base_s * factor**exponent
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often, how long and on what a job is tried again.
+
+    `max_attempts` counts every attempt of one budget, the first included. `max_age` runs from the time the job was due;
+    whichever limit comes first ends the job. `on` is "default", "all_non_2xx" or codes and classes such as (404, "5xx").
+    """
+
+    max_attempts: int = 8
+    backoff: Backoff = field(default_factory=Backoff)
+    max_age: timedelta = timedelta(hours=24)
+    on: str | tuple[int | str, ...] = "default"
+
+    def to_json(self) -> dict[str, Any] | None:
+        """What to store: parts that differ from the defaults, durations in seconds; None for the default policy.
+
+        `max_attempts` is a column of its own and left out.
+        """
+        default = RetryPolicy()
+        stored: dict[str, Any] = {}
+        if self.backoff != default.backoff:
+            b = self.backoff
+            stored["backoff"] = {
+                "kind": b.kind,
+                "base": b.base.total_seconds(),
+                "factor": b.factor,
+                "max": b.max.total_seconds(),
+                "jitter": b.jitter,
+                "steps": [s.total_seconds() for s in b.steps],
+            }
+        if self.max_age != default.max_age:
+            stored["max_age"] = self.max_age.total_seconds()
+        if self.on != default.on:
+            stored["on"] = self.on if isinstance(self.on, str) else list(self.on)
+        return stored or None
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any] | None, max_attempts: int) -> RetryPolicy:
+        """Read what `to_json` stored; a part left out takes its default."""
+        if not stored:
+            return cls(max_attempts=max_attempts)
+        default = cls()
+        b = stored.get("backoff")
+        on = stored.get("on", default.on)
+        return cls(
+            max_attempts=max_attempts,
+            backoff=Backoff(
+                kind=b.get("kind", "exponential"),
+                base=timedelta(seconds=b.get("base", 10)),
+                factor=b.get("factor", 4.0),
+                max=timedelta(seconds=b.get("max", 21600)),
+                jitter=b.get("jitter", 0.25),
+                steps=tuple(timedelta(seconds=s) for s in b.get("steps", ())),
+            )
+            if b
+            else default.backoff,
+            max_age=timedelta(seconds=stored["max_age"]) if "max_age" in stored else default.max_age,
+            on=on if isinstance(on, str) else tuple(on),
+        )
+
+    def plan(self, failures: int, attempts_left: int) -> tuple[timedelta, ...]:
+        """The delays still to come (before jitter) after `failures` failed attempts, at most `attempts_left` of them."""
+        return tuple(self.backoff.ceiling(failures + k) for k in range(1, attempts_left + 1))

@@ -1,0 +1,81 @@
+"""From an outcome to the edge that the job takes: the retry rules in one pure function."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+from duly.model.jobs import ClaimedJob
+from duly.model.outcomes import Bury, Cancel, Interrupted, Outcome, Report, Retry, Snooze, Success
+from duly.model.retry import LONGEST
+from duly.model.states import DeadReason
+
+Edge = Literal["succeeded", "dead", "cancelled", "retry", "snooze", "interrupted", "release"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What `settle` writes for one leased job.
+
+    `edge` names the way out of running: a final state; `retry` (scheduled, the next attempt number); `snooze` and
+    `interrupted` (the same, and the budget grows by the attempt that was not used up; interruptions only a bounded number of times, then
+    they count as failures); `release` (ready again under the same number: it never started, so it leaves no attempt in the ledger).
+    `delay` is counted from the database's clock at the settle.
+    """
+
+    job_id: UUID
+    attempt: int
+    edge: Edge
+    delay: timedelta = timedelta(0)
+    reason: DeadReason | None = None
+    result: Any = None
+    report: Report | None = None
+
+
+def settlement(job: ClaimedJob, outcome: Outcome, ran_for: timedelta, rng: random.Random) -> Settlement:
+    """Decide the edge for an outcome. `ran_for` is the time since the claim, by a monotonic clock."""
+    match outcome:
+        case Success(result=result, report=report):
+            return Settlement(job.id, job.attempt, "succeeded", result=result, report=report)
+        case Bury(reason=reason, report=report):
+            return Settlement(job.id, job.attempt, "dead", reason=reason, report=report)
+        case Cancel(report=report):
+            return Settlement(job.id, job.attempt, "cancelled", report=report)
+        case Snooze(delay=delay, report=report):
+            return Settlement(job.id, job.attempt, "snooze", delay=_clamped(delay), report=report)
+        case Interrupted(report=report):
+            return Settlement(job.id, job.attempt, "interrupted", report=report)
+        case Retry(report=report, at_least=at_least):
+            return _after_failure(job, report, at_least, job.age + ran_for, rng)
+
+
+def release(job: ClaimedJob) -> Settlement:
+    """Give back a job that was claimed and never started."""
+    return Settlement(job.id, job.attempt, "release")
+
+
+def expired(job: ClaimedJob) -> Settlement:
+    """End a job that came too late to be started."""
+    return Settlement(job.id, job.attempt, "dead", reason=DeadReason.EXPIRED)
+
+
+def _after_failure(
+    job: ClaimedJob, report: Report, at_least: timedelta | None, age: timedelta, rng: random.Random
+) -> Settlement:
+    if job.attempt >= job.final_attempt:
+        return Settlement(job.id, job.attempt, "dead", reason=DeadReason.ATTEMPTS_EXHAUSTED, report=report)
+    failures = job.max_attempts - (job.final_attempt - job.attempt)
+    age_left = job.retry.max_age - age
+    delay = job.retry.backoff.delay(failures, rng)
+    if at_least is not None:
+        delay = max(delay, min(at_least, max(age_left, timedelta(0))))
+    if delay > age_left:
+        return Settlement(job.id, job.attempt, "dead", reason=DeadReason.MAX_AGE, report=report)
+    return Settlement(job.id, job.attempt, "retry", delay=_clamped(delay), report=report)
+
+
+def _clamped(delay: timedelta) -> timedelta:
+    return max(timedelta(0), min(delay, LONGEST))
