@@ -1,0 +1,69 @@
+"""The only code that calls the queue's SQL: enqueue, claim, settle, heartbeat, cancel, redrive, inspect.
+
+May import: model, schema, asyncpg. Touches every hot table, through the functions of `schema/functions`.
+Knows no loops: each call is one statement with a time limit. Must hold: every write names the lease (job id and attempt)
+or the job's owner; rows come back as frozen dataclasses.
+"""
+
+from duly.queue.control import cancel, redrive, run_now
+from duly.queue.database import Database, Executor, Session
+from duly.queue.enqueue import Enqueued, Owner, enqueue
+from duly.queue.inspect import (
+    AttemptView,
+    Conservation,
+    JobView,
+    WorkerView,
+    conservation,
+    get_job,
+    list_attempts,
+    list_jobs,
+    list_workers,
+    server_now,
+)
+from duly.queue.leases import Renewal, deregister, heartbeat, register
+from duly.queue.running import ClaimCursor, claim, settle
+from duly.queue.segments import Line, LiveSegments, advance, live_segments, move, raise_floor, retire, segment_holders, segment_rows
+from duly.queue.turning import Promoted, Rescued, add_days, promote, rescue
+
+__all__ = [
+    "AttemptView",
+    "ClaimCursor",
+    "Conservation",
+    "Database",
+    "Enqueued",
+    "Executor",
+    "JobView",
+    "Line",
+    "LiveSegments",
+    "Owner",
+    "Promoted",
+    "Renewal",
+    "Rescued",
+    "Session",
+    "WorkerView",
+    "add_days",
+    "advance",
+    "cancel",
+    "claim",
+    "conservation",
+    "deregister",
+    "enqueue",
+    "get_job",
+    "heartbeat",
+    "list_attempts",
+    "list_jobs",
+    "list_workers",
+    "live_segments",
+    "move",
+    "promote",
+    "raise_floor",
+    "redrive",
+    "register",
+    "rescue",
+    "retire",
+    "run_now",
+    "segment_holders",
+    "segment_rows",
+    "server_now",
+    "settle",
+]

@@ -1,0 +1,70 @@
+"""Make jobs exist: () → scheduled | ready."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from duly.model.jobs import NewJob
+from duly.queue.database import Executor
+
+_ENQUEUE = """
+    select place, result
+    from duly.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose job it is: the cell's numbers of an account and one of its projects."""
+
+    account_id: int
+    project_id: int
+
+
+class Enqueued(NamedTuple):
+    """What became of one job handed over: created; repeated (it was there, the same); conflict (its id is another job's)."""
+
+    job_id: UUID
+    result: Literal["created", "repeated", "conflict"]
+
+
+async def enqueue(db: Executor, items: Sequence[tuple[Owner, NewJob]]) -> list[Enqueued]:
+    """Enqueue all in one statement; the answers stand in the same order. On a `Database` they are committed on return;
+    on a `Session` they exist once its transaction commits. An exception means that nothing was stored.
+    """
+    if not items:
+        return []
+    owners = [owner for owner, _ in items]
+    jobs = [job for _, job in items]
+    rows = await db.fetch(
+        _ENQUEUE,
+        [job.id for job in jobs],
+        [owner.account_id for owner in owners],
+        [owner.project_id for owner in owners],
+        [job.queue for job in jobs],
+        [job.kind for job in jobs],
+        [job.concurrency_key for job in jobs],
+        [job.priority for job in jobs],
+        [job.run_at for job in jobs],
+        [None if job.delay is None else job.delay.total_seconds() for job in jobs],
+        [job.retry.max_attempts for job in jobs],
+        [job.timeout.total_seconds() for job in jobs],
+        [job.expires_at for job in jobs],
+        [_json(job.retry.to_json()) for job in jobs],
+        [_json(list(job.tags)) if job.tags else None for job in jobs],
+        [_json(job.metadata) for job in jobs],
+        [json.dumps(job.payload, ensure_ascii=False, allow_nan=False) for job in jobs],
+        [job.body for job in jobs],
+    )
+    answers: list[Any] = [None] * len(jobs)
+    for row in rows:
+        answers[row["place"] - 1] = Enqueued(jobs[row["place"] - 1].id, row["result"])
+    return answers
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,55 @@
+"""What keeps the queue turning: promote, rescue, new days."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+from uuid import UUID
+
+from duly.queue.database import Executor
+from duly.queue.segments import LiveSegments
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """How many jobs became ready, and how long until the next one is due (None: none within an hour)."""
+
+    count: int
+    next_in: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    """One lease that ended without a settle, and where its job went."""
+
+    job_id: UUID
+    attempt: int
+    worker_id: int
+    outcome: Literal["worker_lost", "timeout"]
+    way: Literal["scheduled", "dead", "cancelled"]
+
+
+async def promote(db: Executor, limit: int, *, sweep: bool = False) -> Promoted:
+    """scheduled → ready for up to `limit` due jobs of the last minute; with `sweep`, of all the past."""
+    row = await db.fetchrow("select promoted, next_in_seconds from duly.promote($1, $2)", limit, sweep)
+    assert row is not None  # a function with out parameters returns one row
+    seconds = row["next_in_seconds"]
+    return Promoted(row["promoted"], None if seconds is None else timedelta(seconds=max(0.0, seconds)))
+
+
+async def rescue(db: Executor, segments: LiveSegments, limit: int) -> list[Rescued]:
+    """running → scheduled | dead | cancelled for leases whose time has passed; call again while it returns `limit`."""
+    rows = await db.fetch(
+        "select job_id, attempt, worker_id, outcome, way from duly.rescue($1, $2, $3)",
+        segments.closed,
+        segments.upwards_from,
+        limit,
+    )
+    return [Rescued(r["job_id"], r["attempt"], r["worker_id"], r["outcome"], r["way"]) for r in rows]
+
+
+async def add_days(db: Executor, ahead: int) -> int:
+    """Make the day partitions of the facts up to `ahead` days from now; returns how many were made."""
+    made: int = await db.fetchval("select duly.add_days($1)", ahead)
+    return made

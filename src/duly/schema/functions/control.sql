@@ -1,0 +1,85 @@
+-- scheduled | ready → cancelled, exactly; running: no further attempt after this one, and with p_abort the worker is asked to
+-- stop it. Returns cancelled, requested (running), final (the job had ended otherwise) or missing (no such job of this owner).
+create function duly.cancel(p_account integer, p_project integer, p_job uuid, p_abort boolean) returns text
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+    v_attempt integer;
+    v_final   integer;
+    v_state   text;
+begin
+    perform from duly.job j where j.id = p_job and j.account_id = p_account and j.project_id = p_project;
+    if not found then
+        return 'missing';
+    end if;
+    for i in 1 .. 20 loop   -- a job that moves on between two looks is caught at the next one
+        delete from duly.scheduled s where s.job_id = p_job returning s.attempt, s.final_attempt into v_attempt, v_final;
+        if not found then
+            delete from duly.ready r where r.job_id = p_job returning r.attempt, r.final_attempt into v_attempt, v_final;
+        end if;
+        if found then
+            insert into duly.outcome (job_id, state, attempt, final_attempt) values (p_job, 'cancelled', v_attempt - 1, v_final);
+            return 'cancelled';
+        end if;
+        update duly.lease l set cancel_requested = true, abort_requested = l.abort_requested or p_abort where l.job_id = p_job;
+        if found then
+            return 'requested';
+        end if;
+        select o.state into v_state from duly.outcome o where o.job_id = p_job;
+        if found then
+            return case v_state when 'cancelled' then 'cancelled' else 'final' end;
+        end if;
+    end loop;
+    raise exception 'job % moves too fast to be cancelled', p_job using errcode = '40001', hint = 'try again';
+end $$;
+
+-- scheduled → ready, now. Returns run, wrong_state or missing.
+create function duly.run_now(p_account integer, p_project integer, p_job uuid) returns text
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+begin
+    perform from duly.job j where j.id = p_job and j.account_id = p_account and j.project_id = p_project;
+    if not found then
+        return 'missing';
+    end if;
+    with gone as (
+        delete from duly.scheduled s where s.job_id = p_job
+        returning s.job_id, s.lane_id, s.account_id, s.priority, s.attempt, s.final_attempt
+    )
+    insert into duly.ready (segment, job_id, run_at, lane_id, account_id, priority, attempt, final_attempt, trigger)
+    select (select c.last_value from duly.segment_current c), g.job_id, clock_timestamp(), g.lane_id, g.account_id, g.priority, g.attempt, g.final_attempt, 'manual'
+    from gone g;
+    if not found then
+        return 'wrong_state';
+    end if;
+    perform duly.wake();
+    return 'run';
+end $$;
+
+-- dead | cancelled → ready with a fresh budget; attempt numbers go on. Returns redriven, wrong_state or missing.
+create function duly.redrive(p_account integer, p_project integer, p_job uuid, p_by text) returns text
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+    v_job     duly.job;
+    v_attempt integer;
+begin
+    select * into v_job from duly.job j where j.id = p_job and j.account_id = p_account and j.project_id = p_project;
+    if not found then
+        return 'missing';
+    end if;
+    delete from duly.outcome o where o.job_id = p_job and o.state in ('dead', 'cancelled') returning o.attempt into v_attempt;
+    if not found then
+        return 'wrong_state';
+    end if;
+    insert into duly.redrive (job_id, after_attempt, redriven_at, redriven_by) values (p_job, v_attempt, clock_timestamp(), p_by)
+    on conflict (job_id, after_attempt) do update set redriven_at = excluded.redriven_at, redriven_by = excluded.redriven_by;
+    insert into duly.ready (segment, job_id, run_at, lane_id, account_id, priority, attempt, final_attempt, trigger)
+    select (select c.last_value from duly.segment_current c), p_job, clock_timestamp(), v_job.lane_id, v_job.account_id, v_job.priority,
+           v_attempt + 1, v_attempt + v_job.max_attempts, 'redrive';
+    perform duly.wake();
+    return 'redriven';
+end $$;

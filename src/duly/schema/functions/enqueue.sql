@@ -1,0 +1,101 @@
+-- () → scheduled | ready. One row back for each job given, in no order: its position, and
+--   created: it exists now · repeated: it was there already, the same job (a repeat after a lost reply) ·
+--   conflict: another job has this id; nothing was changed.
+-- Due now goes to ready in the current segment, later to scheduled; the number is read inside the inserting statement,
+-- which already holds its lock on ready: see segment_holders.
+create function duly.enqueue(
+    p_ids uuid[], p_accounts integer[], p_projects integer[], p_queues text[], p_kinds text[], p_keys text[],
+    p_priorities integer[], p_run_ats timestamptz[], p_delays double precision[], p_max_attempts integer[],
+    p_timeouts double precision[], p_expires_ats timestamptz[], p_retries jsonb[], p_tags jsonb[], p_metadata jsonb[],
+    p_payloads jsonb[], p_bodies bytea[])
+returns table (place integer, result text)
+language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := clock_timestamp();
+    v_given   integer := cardinality(p_ids);
+    v_placed  integer;
+    v_due     integer;
+    v_soon    boolean;
+    v_created uuid[];
+    v_lanes   bigint[];
+begin
+    if to_regclass(to_char((v_now + interval '10 minutes') at time zone 'utc', '"duly.job_"YYYYMMDD')) is null then
+        perform duly.add_days(4);
+    end if;
+    if exists (select from unnest(p_ids) id
+               where id < duly.uuid7_floor(v_now - interval '24 hours') or id > duly.uuid7_floor(v_now + interval '10 minutes')
+                  or substr(id::text, 15, 1) <> '7') then
+        raise exception 'a job id must be a UUIDv7 made in the last 24 hours and not more than 10 minutes ahead'
+            using errcode = '22023', hint = 'take one from duly.uuid7(), or set the clock of the machine that makes them';
+    end if;
+
+    insert into duly.lane (account_id, project_id, queue, kind, concurrency_key)
+    select distinct g.account_id, g.project_id, g.queue, g.kind, coalesce(g.key, '')
+    from unnest(p_accounts, p_projects, p_queues, p_kinds, p_keys) g (account_id, project_id, queue, kind, key)
+    where not exists (
+        select from duly.lane l
+        where l.account_id = g.account_id and l.project_id = g.project_id and l.queue = g.queue
+          and l.kind = g.kind and l.concurrency_key = coalesce(g.key, ''))
+    on conflict do nothing;
+    v_lanes := array(
+        select (select l.id from duly.lane l
+                where l.account_id = g.account_id and l.project_id = g.project_id and l.queue = g.queue
+                  and l.kind = g.kind and l.concurrency_key = coalesce(g.key, ''))
+        from unnest(p_accounts, p_projects, p_queues, p_kinds, p_keys) with ordinality g (account_id, project_id, queue, kind, key, place)
+        order by g.place);
+    if array_position(v_lanes, null) is not null then   -- made by a rival that this transaction's snapshot does not see
+        raise exception 'a lane was made by a concurrent transaction' using errcode = '40001', hint = 'run the transaction again';
+    end if;
+
+    with made as (
+        insert into duly.job (
+            id, account_id, project_id, lane_id, queue, concurrency_key, kind, priority, max_attempts, timeout_seconds,
+            run_at, created_at, expires_at, retry, tags, metadata, payload, body)
+        select g.id, g.account_id, g.project_id, g.lane_id, g.queue, g.key, g.kind, g.priority, g.max_attempts, g.timeout_seconds,
+               coalesce(g.run_at, v_now + make_interval(secs => coalesce(g.delay_seconds, 0))), v_now, g.expires_at, g.retry,
+               case when g.tags is not null then array(select jsonb_array_elements_text(g.tags)) end,
+               g.metadata, g.payload, g.body
+        from unnest(p_ids, p_accounts, p_projects, v_lanes, p_queues, p_keys, p_kinds, p_priorities, p_max_attempts, p_timeouts,
+                    p_run_ats, p_delays, p_expires_ats, p_retries, p_tags, p_metadata, p_payloads, p_bodies)
+             g (id, account_id, project_id, lane_id, queue, key, kind, priority, max_attempts, timeout_seconds,
+                run_at, delay_seconds, expires_at, retry, tags, metadata, payload, body)
+        order by g.id
+        on conflict (id) do nothing
+        returning id, account_id, lane_id, priority, run_at, max_attempts
+    ), due as (
+        insert into duly.ready (segment, job_id, run_at, lane_id, account_id, priority, attempt, final_attempt, trigger)
+        select (select c.last_value from duly.segment_current c), m.id, m.run_at, m.lane_id, m.account_id, m.priority, 1, m.max_attempts, 'schedule'
+        from made m where m.run_at <= v_now
+        returning job_id
+    ), later as (
+        insert into duly.scheduled (job_id, account_id, priority, attempt, lane_id, run_at, final_attempt, trigger)
+        select m.id, m.account_id, m.priority, 1, m.lane_id, m.run_at, m.max_attempts, 'schedule'
+        from made m where m.run_at > v_now
+    )
+    select array_agg(m.id), count(*), (select count(*) from due), coalesce(bool_or(m.run_at < v_now + interval '1500 milliseconds'), false)
+    into v_created, v_placed, v_due, v_soon from made m;
+
+    perform duly.advance_after(v_due, 20000);
+    if v_soon then   -- what is due later is found by the promoter's own round, once a second
+        perform duly.wake();
+    end if;
+    if v_placed = v_given then
+        return query select n, 'created'::text from generate_series(1, v_given) n;
+        return;
+    end if;
+    return query
+    with given as (
+        select g.*, row_number() over (partition by g.id order by g.place) as nth
+        from unnest(p_ids, p_accounts, p_projects, p_queues, p_kinds, p_keys, p_payloads, p_bodies) with ordinality
+             g (id, account_id, project_id, queue, kind, key, payload, body, place)
+    )
+    select g.place::integer,
+           case when g.nth = 1 and g.id = any (v_created) then 'created'
+                when (j.account_id, j.project_id, j.queue, j.kind, j.payload) = (g.account_id, g.project_id, g.queue, g.kind, g.payload)
+                     and j.concurrency_key is not distinct from g.key and j.body is not distinct from g.body then 'repeated'
+                else 'conflict' end
+    from given g left join duly.job j on j.id = g.id;
+end $$;

@@ -1,0 +1,89 @@
+-- The next account with due work after p_after, in number order; null if there is none. One index probe per live segment.
+create function duly.next_account(p_live bigint[], p_after integer) returns integer
+language sql stable
+as $$
+    select head.account_id
+    from unnest(p_live) live (segment)
+    cross join lateral (
+        select r.account_id from duly.ready r
+        where r.segment = live.segment and r.account_id > p_after
+        order by r.account_id limit 1) head
+    order by head.account_id limit 1
+$$;
+
+-- The next lane of an account with due work after p_after; null if there is none.
+create function duly.next_lane(p_live bigint[], p_account integer, p_after bigint) returns bigint
+language sql stable
+as $$
+    select head.lane_id
+    from unnest(p_live) live (segment)
+    cross join lateral (
+        select r.lane_id from duly.ready r
+        where r.segment = live.segment and r.account_id = p_account and r.lane_id > p_after
+        order by r.lane_id limit 1) head
+    order by head.lane_id limit 1
+$$;
+
+-- Which lanes are next in the round: up to p_count lanes with due work that the worker serves. Accounts take turns after
+-- p_after_account, one lane a turn; inside an account lanes take turns after the one in p_seen_lanes. The cost is per lane
+-- found, never per job waiting.
+create function duly.next_lanes(
+    p_live bigint[], p_after_account integer, p_seen_accounts integer[], p_seen_lanes bigint[],
+    p_kinds text[], p_queues text[], p_count integer, out accounts integer[], out lanes bigint[])
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+    v_accounts integer[] := '{}';
+    v_cursors  bigint[] := '{}';     -- per account: the lane passed last; null once it has no other
+    v_wrapped  boolean[] := '{}';    -- per account: the end was passed, and the search goes on from its first lane
+    v_starts   bigint[] := '{}';     -- per account: where the search began
+    v_account  integer := p_after_account;
+    v_round    integer := 0;         -- 0: up to the last account, 1: from the first one
+    v_lane     bigint;
+    v_open     boolean := true;
+begin
+    accounts := '{}';
+    lanes := '{}';
+    while cardinality(v_accounts) < p_count loop
+        v_account := duly.next_account(p_live, v_account);
+        if v_account is null then
+            exit when v_round = 1 or p_after_account < 1;
+            v_round := 1;
+            v_account := 0;
+            continue;
+        end if;
+        exit when v_round = 1 and v_account > p_after_account;
+        v_accounts := v_accounts || v_account;
+        v_starts := v_starts || coalesce(p_seen_lanes[array_position(p_seen_accounts, v_account)], 0::bigint);
+    end loop;
+    v_cursors := v_starts;
+    v_wrapped := array_fill(false, array[cardinality(v_accounts)]);
+
+    while v_open and cardinality(lanes) < p_count loop
+        v_open := false;
+        for i in 1 .. cardinality(v_accounts) loop
+            while v_cursors[i] is not null loop
+                v_lane := duly.next_lane(p_live, v_accounts[i], v_cursors[i]);
+                if v_wrapped[i] and v_lane > v_starts[i] then
+                    v_lane := null;
+                end if;
+                if v_lane is null and not v_wrapped[i] and v_starts[i] > 0 then
+                    v_wrapped[i] := true;
+                    v_cursors[i] := 0;
+                    continue;
+                end if;
+                v_cursors[i] := v_lane;
+                if v_lane is not null and exists (
+                    select from duly.lane l
+                    where l.id = v_lane and l.kind = any (p_kinds) and (p_queues is null or l.queue = any (p_queues))) then
+                    accounts := accounts || v_accounts[i];
+                    lanes := lanes || v_lane;
+                    v_open := true;
+                    exit;
+                end if;
+            end loop;
+            exit when cardinality(lanes) >= p_count;
+        end loop;
+    end loop;
+end $$;

@@ -1,0 +1,62 @@
+-- running → scheduled | dead | cancelled, for leases that ended without a settle: their worker's time has passed (or its row is
+-- gone), or their own deadline has. Each gets its attempt row; the attempt counts. Returns what was rescued; at most
+-- p_limit, so call again until it returns fewer. Walks the live segments of lease: what runs now, not what ever ran.
+-- While the server was down nobody could renew: for one lease after its start nothing is taken, so that an outage burns no attempt.
+create function duly.rescue(p_closed bigint[], p_upwards_from bigint, p_limit integer)
+returns table (job_id uuid, attempt integer, worker_id bigint, outcome text, way text)
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
+as $$
+#variable_conflict use_column
+declare
+    v_now  timestamptz := clock_timestamp();
+    v_up   interval := clock_timestamp() - pg_postmaster_start_time();
+    v_gone bigint[];     -- workers known whose time has passed
+begin
+    v_gone := array(
+        select w.id from duly.worker w
+        where w.lease_expires_at <= v_now and v_up > make_interval(secs => w.lease_seconds));
+    return query
+    with gone as (
+        delete from duly.lease l
+        where l.ctid = any (array(
+            select r.ctid
+            from unnest(p_closed || array(select generate_series(p_upwards_from, (select c.last_value from duly.segment_current c)))) live (segment)
+            join duly.lease r on r.segment = live.segment
+            where (r.deadline_at <= v_now and v_up > interval '30 seconds')
+               or r.worker_id = any (v_gone)
+               or not exists (select from duly.worker w where w.id = r.worker_id)
+            limit p_limit for update of r skip locked))
+        returning l.job_id, l.attempt, l.final_attempt, l.lane_id, l.account_id, l.priority, l.worker_id, l.claimed_at, l.trigger, l.cancel_requested,
+                  case when l.worker_id = any (v_gone) or not exists (select from duly.worker w where w.id = l.worker_id)
+                       then 'worker_lost' else 'timeout' end as outcome
+    ), decided as (
+        select g.*,
+               case when g.cancel_requested then 'cancelled' when g.attempt >= g.final_attempt then 'dead' else 'scheduled' end as way,
+               least(60, 2 ^ least(g.attempt, 6)) * (0.75 + random() / 2) as delay_seconds
+        from gone g
+    ), recorded as (
+        insert into duly.attempt (job_id, number, worker_id, trigger, started_at, finished_at, outcome, error, next_run_at)
+        select d.job_id, d.attempt, d.worker_id, d.trigger, d.claimed_at, v_now, d.outcome,
+               case d.outcome when 'timeout' then 'the job held its worker past its deadline' else 'the worker stopped answering; its lease ran out' end,
+               case when d.way = 'scheduled' then v_now + make_interval(secs => d.delay_seconds) end
+        from decided d
+    ), finished as (
+        insert into duly.outcome (job_id, state, reason, attempt, final_attempt, finished_at)
+        select d.job_id, d.way, case when d.way = 'dead' then case d.outcome when 'worker_lost' then 'worker_lost' else 'attempts_exhausted' end end,
+               d.attempt, d.final_attempt, v_now
+        from decided d where d.way <> 'scheduled'
+    ), again as (
+        insert into duly.scheduled (job_id, account_id, priority, attempt, lane_id, run_at, final_attempt, trigger)
+        select d.job_id, d.account_id, d.priority, d.attempt + 1, d.lane_id, v_now + make_interval(secs => d.delay_seconds), d.final_attempt, 'recovery'
+        from decided d where d.way = 'scheduled'
+    )
+    select d.job_id, d.attempt, d.worker_id, d.outcome, d.way from decided d;
+
+    delete from duly.worker w   -- long gone and holding nothing: forgotten
+    where w.lease_expires_at < v_now - interval '1 day'
+      and not exists (
+          select from unnest(p_closed || array(select generate_series(p_upwards_from, (select c.last_value from duly.segment_current c)))) live (segment)
+          join duly.lease l on l.segment = live.segment
+          where l.worker_id = w.id);
+end $$;

@@ -1,0 +1,77 @@
+-- running → succeeded | dead | cancelled | scheduled | ready: write how attempts ended, under the lease that each worker
+-- still holds, and give back the jobs that were refused: somebody else's by now, nothing was written for them.
+--
+-- p_edges: succeeded, dead, cancelled · retry (again after the delay, next attempt number) · snooze (the same, and the budget grows by one) ·
+-- interrupted (ready again, budget grows by one, 10 times at most, then it counts as a failure) · release (ready again under the same
+-- number: it never started). A job whose cancelling was asked for ends cancelled instead of going on; a success stands.
+-- p_outcomes null: no row in the ledger. The lease is matched by key (job, attempt) and worker, and by nothing else.
+create function duly.settle(
+    p_worker bigint, p_ids uuid[], p_attempts integer[], p_edges text[], p_delays double precision[], p_reasons text[],
+    p_outcomes text[], p_status_codes integer[], p_errors text[], p_details jsonb[], p_excerpts bytea[], p_results jsonb[])
+returns setof uuid
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+    v_now     timestamptz := clock_timestamp();
+    v_settled uuid[];
+    v_ready   integer;
+    v_soon    boolean;
+begin
+    with given as (
+        select * from unnest(p_ids, p_attempts, p_edges, p_delays, p_reasons, p_outcomes, p_status_codes, p_errors, p_details, p_excerpts, p_results)
+            g (job_id, attempt, edge, delay_seconds, reason, outcome, status_code, error, detail, excerpt, result)
+        order by g.job_id
+    ), gone as (
+        delete from duly.lease l using given g
+        where l.job_id = g.job_id and l.attempt = g.attempt and l.worker_id = p_worker
+        returning l.job_id, l.attempt, l.final_attempt, l.run_at, l.lane_id, l.account_id, l.priority, l.claimed_at, l.trigger, l.cancel_requested,
+                  g.edge, g.delay_seconds, g.reason, g.outcome, g.status_code, g.error, g.detail, g.excerpt, g.result
+    ), decided as (
+        select o.*,
+               case when o.edge in ('succeeded', 'cancelled') then o.edge
+                    when o.cancel_requested then 'cancelled'
+                    when o.edge = 'interrupted' and o.attempt >= o.final_attempt and duly.interruptions(o.job_id) >= 10 then 'dead'
+                    else o.edge end as way,
+               case when o.edge = 'interrupted' and duly.interruptions(o.job_id) >= 10 then 0
+                    when o.edge in ('interrupted', 'snooze') then 1 else 0 end as grown
+        from gone o
+    ), recorded as (
+        insert into duly.attempt (
+            job_id, number, worker_id, trigger, started_at, finished_at, outcome, status_code, error, next_run_at, detail, excerpt)
+        select d.job_id, d.attempt, p_worker, d.trigger, d.claimed_at, v_now, d.outcome, d.status_code, d.error,
+               case when d.way in ('retry', 'snooze') then v_now + make_interval(secs => d.delay_seconds) end, d.detail, d.excerpt
+        from decided d where d.outcome is not null
+    ), finished as (
+        insert into duly.outcome (job_id, state, reason, attempt, final_attempt, result, finished_at)
+        select d.job_id, d.way, case when d.way = 'dead' then coalesce(d.reason, 'attempts_exhausted') end,
+               case when d.edge = 'release' or d.outcome is null then d.attempt - 1 else d.attempt end, d.final_attempt, d.result, v_now
+        from decided d where d.way in ('succeeded', 'dead', 'cancelled')
+    ), again as (
+        insert into duly.scheduled (job_id, account_id, priority, attempt, lane_id, run_at, final_attempt, trigger)
+        select d.job_id, d.account_id, d.priority, d.attempt + 1, d.lane_id, v_now + make_interval(secs => d.delay_seconds),
+               d.final_attempt + d.grown, case d.way when 'retry' then 'retry' else 'schedule' end
+        from decided d where d.way in ('retry', 'snooze')
+    ), back as (
+        insert into duly.ready (segment, job_id, run_at, lane_id, account_id, priority, attempt, final_attempt, trigger)
+        select (select c.last_value from duly.segment_current c), d.job_id, d.run_at, d.lane_id, d.account_id, d.priority,
+               d.attempt + (d.way = 'interrupted')::integer, d.final_attempt + d.grown, case d.way when 'interrupted' then 'recovery' else d.trigger end
+        from decided d where d.way in ('release', 'interrupted')
+        returning job_id
+    )
+    select array_agg(d.job_id), (select count(*) from back),
+           coalesce(bool_or(d.way in ('retry', 'snooze') and d.delay_seconds < 1.5), false)
+    into v_settled, v_ready, v_soon from decided d;
+
+    if v_ready > 0 or v_soon then
+        perform duly.wake();
+    end if;
+    if coalesce(cardinality(v_settled), 0) < cardinality(p_ids) then
+        return query select g.id from unnest(p_ids) g (id) where not g.id = any (coalesce(v_settled, '{}'));
+    end if;
+end $$;
+
+-- How often a graceful stop has interrupted a job so far.
+create function duly.interruptions(p_job uuid) returns bigint
+language sql stable
+return (select count(*) from duly.attempt a where a.job_id = p_job and a.outcome = 'interrupted');

@@ -1,0 +1,195 @@
+-- Facts never change (job, attempt, redrive); states move (scheduled, ready, lease, outcome); the rest are settings.
+-- A job is in exactly one of scheduled, ready, lease, outcome: `duly doctor` checks it.
+
+-- Settings -----------------------------------------------------------------------------------------------------------
+
+create table duly.account (
+    id          integer generated always as identity primary key,   -- the number that hot rows carry; never leaves the cell
+    public_id   uuid        not null unique,
+    name        text        not null unique,
+    created_at  timestamptz not null default now()
+);
+
+create table duly.project (
+    id          integer generated always as identity primary key,
+    public_id   uuid        not null unique,
+    account_id  integer     not null references duly.account (id),
+    name        text        not null,
+    created_at  timestamptz not null default now(),
+    unique (account_id, name)
+);
+
+create table duly.api_key (
+    id          uuid        primary key,
+    project_id  integer     not null references duly.project (id),
+    name        text        not null,
+    hint        text        not null,                 -- the first characters, so that a person can tell keys apart
+    secret_hash bytea       not null unique,          -- SHA-256 of the whole key; the key itself is shown once and kept nowhere
+    scopes      text[]      not null,
+    created_at  timestamptz not null default now(),
+    expires_at  timestamptz,
+    revoked_at  timestamptz,
+    last_used_at timestamptz
+);
+
+create table duly.signing_secret (
+    id          uuid        primary key,
+    project_id  integer     not null references duly.project (id),
+    secret      bytea       not null,
+    created_at  timestamptz not null default now(),
+    expires_at  timestamptz                           -- after a rotation the old one goes on signing until here
+);
+create index signing_secret_of_project on duly.signing_secret (project_id);
+
+-- A lane is one line of jobs: what fairness goes round and limits count. It holds one kind, so that a worker which does
+-- not know a kind passes by its lanes, never by its jobs.
+create table duly.lane (
+    id              bigint generated always as identity primary key,
+    account_id      integer     not null references duly.account (id),
+    project_id      integer     not null references duly.project (id),
+    queue           text        not null,
+    kind            text        not null,
+    concurrency_key text        not null default '',   -- '': none
+    created_at      timestamptz not null default now(),
+    unique (account_id, project_id, queue, kind, concurrency_key)
+);
+
+-- Facts, by day of their id (see add_days.sql) -------------------------------------------------------------------------
+
+create table duly.job (
+    id              uuid        not null,
+    account_id      integer     not null,
+    project_id      integer     not null,
+    lane_id         bigint      not null,
+    queue           text        not null,
+    concurrency_key text,
+    kind            text        not null,
+    priority        smallint    not null check (priority between 0 and 9),
+    max_attempts    smallint    not null check (max_attempts between 1 and 1000),
+    timeout_seconds real        not null check (timeout_seconds > 0),
+    run_at          timestamptz not null check (isfinite(run_at)),   -- when it was to run first
+    created_at      timestamptz not null default now(),
+    expires_at      timestamptz,
+    retry           jsonb,                                           -- null: the default policy
+    tags            text[],
+    metadata        jsonb,
+    payload         jsonb       not null,
+    body            bytea,                                           -- bytes exactly as given
+    primary key (id)
+) partition by range (id);
+create index job_of_project on duly.job (project_id, id);
+
+create table duly.attempt (
+    job_id      uuid        not null,
+    number      integer     not null,
+    worker_id   bigint      not null,
+    trigger     text        not null,
+    started_at  timestamptz not null,
+    finished_at timestamptz not null default now(),
+    outcome     text        not null,
+    status_code smallint,
+    error       text,
+    next_run_at timestamptz,
+    detail      jsonb,
+    excerpt     bytea,
+    primary key (job_id, number)
+) partition by range (job_id);
+
+create table duly.outcome (
+    job_id        uuid        not null,
+    state         text        not null check (state in ('succeeded', 'dead', 'cancelled')),
+    reason        text,
+    attempt       integer     not null,    -- the last attempt that ran, 0 if none did
+    final_attempt integer     not null,
+    result        jsonb,
+    finished_at   timestamptz not null default now(),
+    primary key (job_id)
+) partition by range (job_id);
+create index outcome_dead on duly.outcome (job_id) where state = 'dead';
+
+-- One row per redrive: who gave a fresh budget, and after which attempt. The age of the new budget counts from here.
+create table duly.redrive (
+    job_id        uuid        not null,
+    after_attempt integer     not null,
+    redriven_at   timestamptz not null default now(),
+    redriven_by   text,
+    primary key (job_id, after_attempt)
+);
+
+-- States ----------------------------------------------------------------------------------------------------------------
+-- `attempt` is the number of the attempt to come (under a lease: the one that runs), `final_attempt` the last of the budget.
+
+create table duly.scheduled (
+    job_id        uuid        not null primary key,
+    account_id    integer     not null,
+    priority      smallint    not null,
+    attempt       integer     not null,
+    lane_id       bigint      not null,
+    run_at        timestamptz not null check (isfinite(run_at)),
+    final_attempt integer     not null,
+    trigger       text        not null
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
+create index scheduled_by_time on duly.scheduled (run_at, job_id);
+
+create table duly.ready (
+    segment       bigint      not null,
+    job_id        uuid        not null primary key,
+    run_at        timestamptz not null check (isfinite(run_at)),
+    lane_id       bigint      not null,
+    account_id    integer     not null,
+    priority      smallint    not null,
+    attempt       integer     not null,
+    final_attempt integer     not null,
+    trigger       text        not null
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
+create index ready_line on duly.ready (segment, account_id, lane_id, priority, run_at, job_id);
+
+create table duly.lease (
+    segment          bigint      not null,
+    job_id           uuid        not null primary key,
+    run_at           timestamptz not null,
+    lane_id          bigint      not null,
+    worker_id        bigint      not null,
+    claimed_at       timestamptz not null default now(),
+    deadline_at      timestamptz not null,
+    account_id       integer     not null,
+    priority         smallint    not null,
+    attempt          integer     not null,
+    final_attempt    integer     not null,
+    cancel_requested boolean     not null default false,
+    abort_requested  boolean     not null default false,
+    trigger          text        not null
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
+create index lease_line on duly.lease (segment, account_id, lane_id);
+create index lease_to_abort on duly.lease (worker_id) where abort_requested;
+
+create table duly.worker (
+    id               bigint generated always as identity primary key,
+    name             text        not null,             -- host and process, for people
+    kinds            text[]      not null,
+    queues           text[],                           -- null: all
+    concurrency      integer     not null,
+    lease_seconds    real        not null check (lease_seconds > 0),
+    started_at       timestamptz not null default now(),
+    heartbeat_at     timestamptz not null default now(),
+    lease_expires_at timestamptz not null
+) with (fillfactor = 50);
+
+-- Segments: a number that groups the rows of ready and lease in time. `segment_current` is what new rows get. A number
+-- below a floor is retired; one above it is retired if it is listed. Sequences are not versioned: reading them costs the
+-- same whatever snapshots are open. After a crash a sequence may skip numbers, never repeat one that a row could hold.
+create sequence duly.segment_current;
+create sequence duly.ready_floor;
+create sequence duly.lease_floor;
+select nextval('duly.segment_current'), nextval('duly.ready_floor'), nextval('duly.lease_floor');
+
+create table duly.retired (
+    line   text   not null check (line in ('ready', 'lease')),
+    segment bigint not null,
+    primary key (line, segment)
+);
+
+-- Not zero while some worker is known to be idle (milliseconds of the Unix epoch until when). Whoever brings work takes
+-- it to zero and notifies: a coalesced hint, never one per row.
+create sequence duly.idle_until minvalue 0 start 0;
+select setval('duly.idle_until', 0);

@@ -1,0 +1,94 @@
+"""A private PostgreSQL per test process, and a fresh, migrated database per test."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from duly.embedded import EmbeddedPostgres
+from duly.queue import Database
+from duly.schema import migrate
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[EmbeddedPostgres]:
+    """A running server. Under /tmp, since as root it runs as another account, which cannot enter pytest's own folders."""
+    home = Path(tempfile.mkdtemp(prefix="duly-test-", dir="/tmp"))
+    home.chmod(0o755)
+    binaries = os.environ.get("DULY_POSTGRES")
+    server = EmbeddedPostgres(home, binaries=Path(binaries) if binaries else None, settings={"max_connections": "150"})
+    server.start()
+    try:
+        asyncio.run(_make_template(server.dsn()))
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+async def _make_template(dsn: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("create database duly_template")
+    await connection.close()
+
+
+@pytest.fixture(scope="session")
+def template(cluster: EmbeddedPostgres) -> str:
+    """The name of a migrated database to copy."""
+
+    async def install() -> None:
+        connection = await asyncpg.connect(cluster.dsn("duly_template"))
+        try:
+            await migrate(connection)
+        finally:
+            await connection.close()
+
+    asyncio.run(install())
+    return "duly_template"
+
+
+@pytest.fixture
+def empty_database_url(cluster: EmbeddedPostgres) -> Iterator[str]:
+    """A fresh database without Duly's schema."""
+    yield from _database(cluster, "template1")
+
+
+@pytest.fixture
+def database_url(cluster: EmbeddedPostgres, template: str) -> Iterator[str]:
+    """A fresh, migrated database."""
+    yield from _database(cluster, template)
+
+
+def _database(cluster: EmbeddedPostgres, template: str) -> Iterator[str]:
+    name = f"test_{next(_numbers)}"
+
+    async def run(statement: str) -> None:
+        connection = await asyncpg.connect(cluster.dsn())
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    asyncio.run(run(f"create database {name} template {template}"))
+    yield cluster.dsn(name)
+    asyncio.run(run(f"drop database if exists {name} with (force)"))
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    """An open pool on a fresh, migrated database."""
+    db = await Database.open(database_url, max_size=8, name="duly-test")
+    try:
+        yield db
+    finally:
+        await db.close()
