@@ -21,7 +21,7 @@ from duly.queue.inspect import (
     server_now,
 )
 from duly.queue.leases import Renewal, deregister, heartbeat, register
-from duly.queue.running import ClaimCursor, claim, settle
+from duly.queue.running import ClaimCursor, claim, give_back, settle
 from duly.queue.segments import Line, LiveSegments, advance, live_segments, move, raise_floor, retire, segment_holders, segment_rows
 from duly.queue.turning import Promoted, Rescued, add_days, promote, rescue
 
@@ -49,6 +49,7 @@ __all__ = [
     "deregister",
     "enqueue",
     "get_job",
+    "give_back",
     "heartbeat",
     "list_attempts",
     "list_jobs",

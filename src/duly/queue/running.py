@@ -103,6 +103,17 @@ async def settle(db: Executor, worker_id: int, settlements: Sequence[Settlement]
     return frozenset(row["refused"] for row in rows)
 
 
+async def give_back(db: Executor, worker_id: int, heard: Sequence[UUID], segments: LiveSegments) -> int:
+    """Release what a claim took for the worker in an answer that never arrived; returns how many.
+
+    `heard` are the jobs it knows of. No claim of the worker may be under way.
+    """
+    released: int = await db.fetchval(
+        "select duly.give_back($1, $2, $3, $4)", worker_id, list(heard), segments.closed, segments.upwards_from
+    )
+    return released
+
+
 _WITHOUT_REPORT = {"succeeded": "success", "cancelled": "cancelled", "snooze": "snoozed", "interrupted": "interrupted"}
 
 

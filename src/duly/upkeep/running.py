@@ -1,0 +1,88 @@
+"""The upkeep loops of one process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import asyncpg
+
+from duly import queue
+from duly.model.errors import DatabaseUnavailableError
+from duly.queue.database import Database
+from duly.upkeep.promoter import Promoter
+from duly.upkeep.segments import SegmentKeeper
+from duly.worker.backing_off import database_pause
+from duly.worker.listener import Wakeups
+from duly.worker.waiting import first_of
+
+log = logging.getLogger("duly.upkeep")
+
+_RESCUE_EVERY = timedelta(seconds=2)
+_RESCUE_BATCH = 500
+_SEGMENTS_EVERY = timedelta(seconds=1)
+_DAYS_EVERY = timedelta(hours=1)
+_DAYS_AHEAD = 4
+
+
+class Upkeep:
+    """Promote, rescue, segments and days, each in a loop of its own until told to stop."""
+
+    def __init__(self, db: Database, wakeups: Wakeups) -> None:
+        self._db = db
+        self._woken = wakeups.subscribe()
+        self._promoter = Promoter(db)
+        self._keepers = (SegmentKeeper(db, "ready"), SegmentKeeper(db, "lease"))
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Run every loop until `stopping`. A step that fails because the database is away is tried again."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(every(self._promoter.step, stopping, self._woken))
+            group.create_task(every(self.rescue_step, stopping))
+            group.create_task(every(self.segments_step, stopping))
+            group.create_task(every(self.days_step, stopping))
+
+    async def rescue_step(self) -> timedelta:
+        """Rescue everything whose lease has ended."""
+        rescued = await queue.rescue(self._db, await queue.live_segments(self._db, "lease"), _RESCUE_BATCH)
+        for lost in rescued:
+            log.warning(
+                "lease lost",
+                extra={"job_id": str(lost.job_id), "attempt": lost.attempt, "worker_id": lost.worker_id, "why": lost.outcome},
+            )
+        return timedelta(0) if len(rescued) == _RESCUE_BATCH else _jittered(_RESCUE_EVERY)
+
+    async def segments_step(self) -> timedelta:
+        """One round over the segments of both lines."""
+        for keeper in self._keepers:
+            await keeper.step()
+        return _jittered(_SEGMENTS_EVERY)
+
+    async def days_step(self) -> timedelta:
+        """Make the partitions of the days to come."""
+        await queue.add_days(self._db, _DAYS_AHEAD)
+        return _jittered(_DAYS_EVERY)
+
+
+async def every(
+    step: Callable[[], Awaitable[timedelta]], stopping: asyncio.Event, woken: asyncio.Event | None = None
+) -> None:
+    """Call `step` again and again, each time after the delay it returns, or at once when `woken` is set."""
+    pause = database_pause()
+    while not stopping.is_set():
+        try:
+            delay_s = (await step()).total_seconds()
+            pause.reset()
+        except (DatabaseUnavailableError, asyncpg.PostgresError) as error:
+            delay_s = pause.next_s()
+            log.warning("upkeep step failed, trying again", extra={"error": str(error)})
+        await first_of(stopping, *([woken] if woken else []), limit_s=delay_s)
+        if woken is not None:
+            woken.clear()
+
+
+def _jittered(delay: timedelta) -> timedelta:
+    return delay * random.uniform(0.75, 1.25)

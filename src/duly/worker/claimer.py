@@ -1,0 +1,173 @@
+"""Claim for free slots: fast while there is work, slower while there is none, at once on a wake-up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Collection
+from datetime import timedelta
+from uuid import UUID
+
+import asyncpg
+
+from duly import queue
+from duly.model.errors import DatabaseUnavailableError, LeaseLostError
+from duly.model.jobs import ClaimedJob
+from duly.queue import ClaimCursor, Database, LiveSegments
+from duly.worker.backing_off import database_pause
+from duly.worker.config import WorkerConfig
+from duly.worker.waiting import first_of
+
+log = logging.getLogger("duly.worker")
+
+_SEGMENTS_EVERY_S = 1.0
+_CLAIMS_AT_ONCE = 2  # while one claim's jobs start, the next is under way
+
+
+class Slots:
+    """How many jobs may be held: claimed, running, or waiting for their settle."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.taken = 0
+        self._freed = asyncio.Event()
+
+    @property
+    def free(self) -> int:
+        return self.total - self.taken
+
+    def take(self, n: int) -> None:
+        self.taken += n
+
+    def give(self, n: int) -> None:
+        self.taken -= n
+        self._freed.set()
+
+    async def room(self, at_most: int) -> int:
+        """How many to claim: what is free, after a moment's wait for a better batch when that is little. 0: nothing was freed
+        within a tenth of a second.
+        """
+        if self.free * 8 < min(self.total, at_most):
+            self._freed.clear()
+            try:
+                async with asyncio.timeout(0.005 if self.free else 0.1):
+                    await self._freed.wait()
+            except TimeoutError:
+                pass
+        return max(0, min(self.free, at_most))
+
+
+class Claimer:
+    """Claims for the worker and starts what it gets. `start(job, worker_id)` must not block."""
+
+    def __init__(
+        self,
+        db: Database,
+        config: WorkerConfig,
+        slots: Slots,
+        worker_id: Callable[[], int],
+        held: Callable[[], Collection[UUID]],
+        start: Callable[[ClaimedJob, int], None],
+        woken: asyncio.Event,
+    ) -> None:
+        self._db = db
+        self._config = config
+        self._slots = slots
+        self._worker_id = worker_id
+        self._held = held
+        self._start = start
+        self._woken = woken
+        self._kinds = sorted(config.handlers)
+        self._cursor = ClaimCursor()
+        self._segments: LiveSegments | None = None
+        self._segments_read_at = 0.0
+        self._plenty = asyncio.Event()  # the last claim was full: a second one is worth while
+        self._under_way = 0
+        self._unheard = False  # a claim failed after it may have been committed
+        self._alone = asyncio.Lock()
+        self.claimed_total = 0
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Claim until `stopping`."""
+        async with asyncio.TaskGroup() as group:
+            for n in range(_CLAIMS_AT_ONCE):
+                group.create_task(self._loop(stopping, main=n == 0))
+
+    async def _loop(self, stopping: asyncio.Event, main: bool) -> None:
+        pause = database_pause()
+        delay = self._config.poll_min
+        idle = False
+        while not stopping.is_set():
+            if not main and not self._plenty.is_set():
+                await first_of(self._plenty, stopping)
+                continue
+            room = await self._slots.room(self._config.claim_batch)
+            if room == 0:
+                continue
+            try:
+                jobs = await self._claim(room, delay if idle and main else timedelta(0))
+            except LeaseLostError:
+                await first_of(stopping, limit_s=0.2)  # the heartbeat renews it, or registers anew
+                continue
+            except (DatabaseUnavailableError, asyncpg.PostgresError) as error:
+                self._unheard = True
+                self._plenty.clear()
+                log.warning("claim failed, trying again", extra={"error": str(error)})
+                await first_of(stopping, limit_s=pause.next_s())
+                continue
+            pause.reset()
+            if jobs:
+                delay, idle = self._config.poll_min, False
+                if len(jobs) * 4 >= room:
+                    self._plenty.set()
+                continue
+            self._plenty.clear()
+            if main:
+                await first_of(self._woken, stopping, limit_s=delay.total_seconds() * random.uniform(0.75, 1.25))
+                if self._woken.is_set():
+                    self._woken.clear()
+                    delay, idle = self._config.poll_min, False
+                else:
+                    delay, idle = min(delay * 2, self._config.poll_max), True
+
+    async def _claim(self, room: int, rest: timedelta) -> list[ClaimedJob]:
+        if self._unheard:
+            await self._recover_unheard()
+        segments = await self._live_segments()
+        worker_id = self._worker_id()
+        self._slots.take(room)
+        self._under_way += 1
+        jobs: list[ClaimedJob] = []
+        try:
+            jobs = await queue.claim(
+                self._db, worker_id, room, self._kinds, self._config.queues, self._cursor, segments, rest
+            )
+        finally:
+            self._under_way -= 1
+            self._slots.give(room - len(jobs))
+        self.claimed_total += len(jobs)
+        for job in jobs:
+            self._start(job, worker_id)
+        return jobs
+
+    async def _recover_unheard(self) -> None:
+        """Give back what a claim took in an answer that never arrived, while no other claim is under way."""
+        async with self._alone:
+            if not self._unheard:
+                return
+            while self._under_way:
+                await asyncio.sleep(0.01)
+            released = await queue.give_back(
+                self._db, self._worker_id(), list(self._held()), await queue.live_segments(self._db, "lease")
+            )
+            self._unheard = False
+            if released:
+                log.info("gave back jobs of a claim whose answer was lost", extra={"jobs": released})
+
+    async def _live_segments(self) -> LiveSegments:
+        now = asyncio.get_running_loop().time()
+        if self._segments is None or now - self._segments_read_at > _SEGMENTS_EVERY_S:
+            self._segments = await queue.live_segments(self._db, "ready")
+            self._segments_read_at = now
+        return self._segments

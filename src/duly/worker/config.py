@@ -1,0 +1,50 @@
+"""What a worker process is told at its start."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from duly.model.errors import InvalidInputError
+from duly.model.jobs import ClaimedJob
+from duly.model.outcomes import Outcome
+
+Handler = Callable[[ClaimedJob], Awaitable[Outcome]]
+"""Runs one kind of job. An exception is a failed attempt; a cancellation means that the attempt is to stop now."""
+
+
+def _own_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """`handlers`: kind → handler; the worker claims these kinds and no others. `queues` None: all.
+
+    `lease` bounds how long after a worker's death its jobs wait; it is renewed every quarter of it. `grace` bounds a drain.
+    Polling adapts between `poll_min` (work was found) and `poll_max` (idle); a wake-up cuts it short.
+    """
+
+    handlers: Mapping[str, Handler]
+    queues: tuple[str, ...] | None = None
+    concurrency: int = 100
+    claim_batch: int = 500
+    settle_batch: int = 1000
+    lease: timedelta = timedelta(seconds=20)
+    grace: timedelta = timedelta(seconds=25)
+    poll_min: timedelta = timedelta(milliseconds=5)
+    poll_max: timedelta = timedelta(milliseconds=250)
+    name: str = field(default_factory=_own_name)
+
+    def __post_init__(self) -> None:
+        if not self.handlers:
+            raise InvalidInputError("a worker needs at least one handler")
+        if self.concurrency < 1:
+            raise InvalidInputError(f"concurrency is {self.concurrency}: it must be 1 or more")
+        if self.lease < timedelta(seconds=1):
+            raise InvalidInputError(f"lease is {self.lease}: it must be at least one second")
+        if self.poll_min > self.poll_max:
+            raise InvalidInputError(f"poll_min ({self.poll_min}) is longer than poll_max ({self.poll_max})")

@@ -1,0 +1,141 @@
+"""One heartbeat per process, in a thread and a loop of its own: job code that blocks its loop does not stop it.
+
+It renews every quarter of the lease. When the last confirmed renewal is nearly a lease old by the monotonic clock, it
+fences: the process must stop what it runs before others may start it. It also watches the main loop and reports the
+stack that blocks it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import UUID
+
+from duly import queue
+from duly.model.errors import DatabaseUnavailableError
+from duly.queue.database import Database
+
+log = logging.getLogger("duly.worker")
+
+_BLOCKED_AFTER_S = 1.0
+
+
+class Heartbeat:
+    """Renews worker `worker_id` until stopped. Callbacks run on the main loop:
+
+    `on_fenced()`: renewal failed for too long; stop everything that runs. `on_unknown()`: the worker is not registered any more.
+    `on_abort(attempts)`: these attempts were asked to stop.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        schema: str,
+        worker_id: int,
+        lease: timedelta,
+        loop: asyncio.AbstractEventLoop,
+        on_fenced: Callable[[], None],
+        on_unknown: Callable[[], None],
+        on_abort: Callable[[frozenset[tuple[UUID, int]]], None],
+    ) -> None:
+        self._dsn = dsn
+        self._schema = schema
+        self.worker_id = worker_id
+        self._lease_s = lease.total_seconds()
+        self._loop = loop
+        self._on_fenced = on_fenced
+        self._on_unknown = on_unknown
+        self._on_abort = on_abort
+        self._confirmed = time.monotonic()
+        self._fenced = False
+        self._stop = threading.Event()
+        self._ticked = time.monotonic()
+        self._main_thread = threading.get_ident()
+        self._blocked = False
+        self._thread = threading.Thread(target=self._run, name="duly-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Stop renewing; returns when the thread has ended (at most a few seconds)."""
+        self._stop.set()
+        await asyncio.to_thread(self._thread.join, 5.0)
+
+    @property
+    def fenced(self) -> bool:
+        """True while the lease may have run out."""
+        return self._fenced
+
+    def _run(self) -> None:
+        asyncio.run(self._beat())
+
+    async def _beat(self) -> None:
+        db: Database | None = None
+        interval_s = self._lease_s / 4
+        next_beat = time.monotonic() + interval_s
+        try:
+            while not self._stop.is_set():
+                now = time.monotonic()
+                self._watch_loop(now)
+                if not self._fenced and now >= self._confirmed + self._lease_s * 0.9:
+                    self._fenced = True
+                    log.warning("lease not renewed in time, stopping what runs", extra={"worker_id": self.worker_id})
+                    self._call(self._on_fenced)
+                if now >= next_beat:
+                    if db is None:
+                        db = await self._connect()
+                    renewed = db is not None and await self._renew(db, now)
+                    next_beat = time.monotonic() + (interval_s if renewed else min(interval_s, 1.0))
+                await asyncio.sleep(min(0.1, interval_s / 4))
+        finally:
+            if db is not None:
+                await db.close()
+
+    async def _connect(self) -> Database | None:
+        try:
+            async with asyncio.timeout(self._lease_s / 4):
+                return await Database.open(self._dsn, schema=self._schema, min_size=1, max_size=1, name="duly-heartbeat")
+        except (DatabaseUnavailableError, TimeoutError) as error:
+            log.warning("heartbeat cannot reach the database", extra={"worker_id": self.worker_id, "error": str(error)})
+            return None
+
+    async def _renew(self, db: Database, sent: float) -> bool:
+        try:
+            async with asyncio.timeout(self._lease_s / 4):
+                renewal = await queue.heartbeat(db, self.worker_id)
+        except (DatabaseUnavailableError, TimeoutError) as error:
+            log.warning("heartbeat failed", extra={"worker_id": self.worker_id, "error": str(error)})
+            return False
+        if renewal is None:
+            self._call(self._on_unknown)
+            return False
+        self._confirmed = sent  # counted from before the question: the database's lease is at least that long
+        self._fenced = False
+        if renewal.abort:
+            self._call(self._on_abort, renewal.abort)
+        return True
+
+    def _watch_loop(self, now: float) -> None:
+        if now - self._ticked > _BLOCKED_AFTER_S and not self._blocked:
+            self._blocked = True
+            frame = sys._current_frames().get(self._main_thread)
+            stack = "".join(traceback.format_stack(frame)) if frame else "(unknown)"
+            log.warning("job code blocks the event loop:\n%s", stack, extra={"worker_id": self.worker_id})
+        self._call(self._tick)
+
+    def _tick(self) -> None:
+        self._ticked = time.monotonic()
+        self._blocked = False
+
+    def _call(self, callback: Callable[..., None], *args: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:  # the main loop has ended
+            self._stop.set()

@@ -1,0 +1,177 @@
+"""One worker process from start to drain."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from uuid import UUID
+
+from duly import queue
+from duly.model.errors import DatabaseUnavailableError
+from duly.model.jobs import ClaimedJob
+from duly.model.settlement import release
+from duly.queue.database import Database
+from duly.worker.claimer import Claimer, Slots
+from duly.worker.config import WorkerConfig
+from duly.worker.executor import Executor
+from duly.worker.heartbeat import Heartbeat
+from duly.worker.listener import Wakeups
+from duly.worker.settler import Settler
+from duly.worker.waiting import first_of
+
+log = logging.getLogger("duly.worker")
+
+_SETTLERS = 2
+_LAST_WORDS_S = 10.0  # after the grace: for aborted jobs to end and their outcomes to be written
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """How a worker ended. `clean`: everything it held was settled or given back."""
+
+    settled: int
+    interrupted: int
+    clean: bool
+
+
+class Worker:
+    """Claims, runs and settles jobs until told to stop; then drains.
+
+    `db` is used for claims and settles; the heartbeat makes its own connection from `dsn`. One instance runs once.
+    """
+
+    def __init__(self, config: WorkerConfig, db: Database, dsn: str, wakeups: Wakeups) -> None:
+        self.config = config
+        self._db = db
+        self._dsn = dsn
+        self._worker_id = 0
+        self._slots = Slots(config.concurrency)
+        self._executor = Executor(config.handlers)
+        self._settler = Settler(db, config.settle_batch, self._slots.give)
+        self._claimer = Claimer(db, config, self._slots, lambda: self._worker_id, self._held, self._start, wakeups.subscribe())
+        self._stopping = asyncio.Event()
+        self._settling_ends = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._heartbeat: Heartbeat | None = None
+        self._register_anew: asyncio.Task[None] | None = None
+        self.started = asyncio.Event()
+
+    @property
+    def worker_id(self) -> int:
+        """The present registration; 0 before the start."""
+        return self._worker_id
+
+    @property
+    def running(self) -> int:
+        """Jobs that run now."""
+        return self._executor.running
+
+    @property
+    def fenced(self) -> bool:
+        """True while the lease may have run out."""
+        return self._heartbeat is not None and self._heartbeat.fenced
+
+    async def run(self, stopping: asyncio.Event, aborting: asyncio.Event | None = None) -> Drained:
+        """Work until `stopping` is set, then drain: claim no more, keep renewing, let what runs end within the grace, settle,
+        give back what did not start. `aborting` cuts the grace short. Raises DatabaseUnavailableError if it cannot start.
+        """
+        await self._register()
+        self._heartbeat = self._make_heartbeat()
+        self._heartbeat.start()
+        settlers = [asyncio.create_task(self._settler.run(self._settling_ends)) for _ in range(_SETTLERS)]
+        claimer = asyncio.create_task(self._claimer.run(self._stopping))
+        stop = asyncio.create_task(stopping.wait())
+        self.started.set()
+        try:
+            await asyncio.wait({stop, claimer, *settlers}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (claimer, *settlers):
+                if task.done():
+                    task.result()  # a loop that died ends the process, loudly
+            return await self._drain(claimer, settlers, aborting or asyncio.Event())
+        finally:
+            for task in (stop, claimer, *settlers):
+                task.cancel()
+            await asyncio.gather(stop, claimer, *settlers, return_exceptions=True)
+            await self._heartbeat.stop()
+
+    async def _drain(
+        self, claimer: asyncio.Task[None], settlers: list[asyncio.Task[None]], aborting: asyncio.Event
+    ) -> Drained:
+        log.info("draining", extra={"worker_id": self._worker_id, "running": self._executor.running})
+        self._stopping.set()
+        await asyncio.wait({claimer}, timeout=_LAST_WORDS_S)
+        await first_of(self._idle, aborting, limit_s=self.config.grace.total_seconds())
+        interrupted = self._executor.running
+        if interrupted:
+            log.warning("grace is over, stopping what still runs", extra={"running": interrupted})
+            self._executor.abort_all()
+            await first_of(self._idle, limit_s=_LAST_WORDS_S / 2)
+        self._settling_ends.set()
+        _, unwritten = await asyncio.wait(settlers, timeout=_LAST_WORDS_S)
+        clean = not unwritten and not self._executor.running and claimer.done()
+        try:
+            await queue.deregister(self._db, self._worker_id)
+        except DatabaseUnavailableError as error:
+            log.warning("could not deregister", extra={"worker_id": self._worker_id, "error": str(error)})
+            clean = False
+        return Drained(self._settler.settled_total, interrupted, clean)
+
+    def _start(self, job: ClaimedJob, worker_id: int) -> None:
+        if self._stopping.is_set():  # claimed while the stop came: give it back unstarted
+            self._settler.add(release(job), worker_id)
+            return
+        task = asyncio.create_task(self._run_job(job, worker_id))
+        self._executor.started(job, task)
+        self._idle.clear()
+
+    async def _run_job(self, job: ClaimedJob, worker_id: int) -> None:
+        settlement = await self._executor.execute(job)
+        self._settler.add(settlement, worker_id)
+        self._executor.ended(job)
+        if not self._executor.running:
+            self._idle.set()
+
+    def _held(self) -> set[UUID]:
+        return self._executor.job_ids() | self._settler.holding()
+
+    async def _register(self) -> None:
+        config = self.config
+        queues = None if config.queues is None else list(config.queues)
+        self._worker_id = await queue.register(
+            self._db, config.name, sorted(config.handlers), queues, config.concurrency, config.lease
+        )
+        log.info("registered", extra={"worker_id": self._worker_id, "worker": config.name})
+
+    def _make_heartbeat(self) -> Heartbeat:
+        return Heartbeat(
+            self._dsn,
+            self._db.schema,
+            self._worker_id,
+            self.config.lease,
+            asyncio.get_running_loop(),
+            on_fenced=self._executor.abort_all,
+            on_unknown=self._on_unknown,
+            on_abort=self._on_abort,
+        )
+
+    def _on_abort(self, attempts: frozenset[tuple[UUID, int]]) -> None:
+        for job_id, attempt in attempts:
+            self._executor.abort(job_id, attempt)
+
+    def _on_unknown(self) -> None:
+        """The database does not know this worker any more: what it held is lost; start over under a new id."""
+        if self._register_anew is not None and not self._register_anew.done():
+            return
+        log.warning("not registered any more, registering anew", extra={"worker_id": self._worker_id})
+        self._executor.abort_all()
+        self._register_anew = asyncio.create_task(self._again())
+
+    async def _again(self) -> None:
+        try:
+            await self._register()
+        except DatabaseUnavailableError:
+            return  # the heartbeat will notice again
+        if self._heartbeat is not None:
+            self._heartbeat.worker_id = self._worker_id
