@@ -1,0 +1,133 @@
+"""From a host name to the addresses that may be dialled: one look-up per attempt, every answer vetted.
+
+Off the thread pool (aiodns), because a few hanging names would otherwise stall every job. Absolute names only: no
+search list and no environment variable can turn a public name into an internal one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from ipaddress import ip_address
+from typing import Any, Protocol
+
+import aiodns
+
+from duly.http.addresses import Address
+from duly.http.errors import DnsError, TargetNotAllowedError
+from duly.http.hosts_file import HostsFile
+from duly.http.policy import EgressPolicy
+from duly.http.url import Target
+
+MAX_ANSWERS = 32
+LOOKUP_LIMIT_S = 5.0
+# How long the slower family may lag behind the first good answer (RFC 8305, section 3, says 50 ms; DNS over a lossy
+# link repeats after more than that).
+SECOND_ANSWER_S = 0.25
+
+
+class Resolver(Protocol):
+    """Looks one name up in one address family. Addresses as text; raises DnsError when there are none or none came."""
+
+    async def lookup(self, host: str, family: socket.AddressFamily) -> Sequence[str]: ...
+
+    async def close(self) -> None: ...
+
+
+class SystemResolver:
+    """The machine's hosts file, then its name servers, through c-ares. Create it inside a running loop."""
+
+    def __init__(
+        self, hosts: HostsFile | None = None, nameservers: Sequence[str] | None = None, **options: Any
+    ) -> None:
+        self._hosts = hosts or HostsFile()
+        # Given explicitly, so that RES_OPTIONS and LOCALDOMAIN have nothing left to decide.
+        settings: dict[str, Any] = {"timeout": 2.0, "tries": 2, "domains": [], "ndots": 1, "rotate": False, **options}
+        self._dns = aiodns.DNSResolver(nameservers, **settings)
+
+    async def lookup(self, host: str, family: socket.AddressFamily) -> Sequence[str]:
+        """Addresses of a name without trailing dot."""
+        listed = self._hosts.addresses(host)
+        if listed:
+            wanted = 6 if family == socket.AF_INET6 else 4
+            return [address for address in listed if ip_address(address).version == wanted]
+        try:
+            answer = await self._dns.getaddrinfo(host + ".", family=family, type=socket.SOCK_STREAM)
+        except aiodns.error.DNSError as error:
+            raise DnsError("the target's name could not be resolved") from error
+        return [node.addr[0].decode("ascii") for node in answer.nodes]
+
+    async def close(self) -> None:
+        """Drop pending look-ups and sockets."""
+        await self._dns.close()
+
+
+async def resolve(
+    resolver: Resolver, policy: EgressPolicy, target: Target, limit_s: float = LOOKUP_LIMIT_S
+) -> tuple[Address, ...]:
+    """The vetted addresses of a target, IPv6 first as the system would; a literal is its own answer.
+
+    DnsError: no answer, no address, or more than 32. TargetNotAllowedError: any answer is denied, so the whole name is.
+    """
+    if target.is_literal:
+        addresses: tuple[Address, ...] = (ip_address(target.host),)
+    else:
+        addresses = _parsed(await _answers(resolver, target.host, limit_s))
+    for address in addresses:
+        policy.check_address(address, target.port, target.host)
+    return addresses
+
+
+async def _answers(resolver: Resolver, host: str, limit_s: float) -> list[str]:
+    tasks = [
+        asyncio.create_task(_lookup(resolver, host, family), name=f"duly-dns-{family.name}")
+        for family in (socket.AF_INET6, socket.AF_INET)
+    ]
+    try:
+        pending = set(tasks)
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + limit_s
+        while pending and loop.time() < give_up:
+            done, pending = await asyncio.wait(
+                pending, timeout=give_up - loop.time(), return_when=asyncio.FIRST_COMPLETED
+            )
+            if any(task.result() for task in done if not isinstance(task.result(), DnsError)):
+                give_up = min(give_up, loop.time() + SECOND_ANSWER_S)
+        return _together([task.result() if task.done() else None for task in tasks])
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _lookup(resolver: Resolver, host: str, family: socket.AddressFamily) -> list[str] | DnsError:
+    try:
+        return list(await resolver.lookup(host, family))
+    except DnsError as error:
+        return error
+    except (OSError, UnicodeError) as error:
+        failed = DnsError("the target's name could not be resolved")
+        failed.__cause__ = error
+        return failed
+
+
+def _together(results: Sequence[list[str] | DnsError | None]) -> list[str]:
+    answers = [address for result in results if isinstance(result, list) for address in result]
+    if answers:
+        return answers
+    for result in results:
+        if isinstance(result, DnsError):
+            raise result
+    if None in results:
+        raise DnsError("looking up the target's name took too long")
+    raise DnsError("the target's name has no addresses")
+
+
+def _parsed(answers: Sequence[str]) -> tuple[Address, ...]:
+    if len(answers) > MAX_ANSWERS:
+        raise DnsError(f"the target's name has more than {MAX_ANSWERS} addresses")
+    try:
+        return tuple(dict.fromkeys(ip_address(answer) for answer in answers))
+    except ValueError as error:
+        raise TargetNotAllowedError("target address not allowed", rule="address", setting="none") from error

@@ -1,0 +1,294 @@
+"""Names: resolved once per attempt, every answer vetted, no name able to hold up another."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from duly.http import Deliverer, DnsError, EgressPolicy, SystemResolver, TargetNotAllowedError, parse_target, resolve
+from duly.http.addresses import Address
+from duly.http.connections import Connections
+from duly.http.exchange import PeerNotingResponse, tracing
+from duly.http.hosts_file import HostsFile, parse_hosts
+from duly.http.tls import tls_context
+from duly.model import Retry, Success
+
+from .servers import OK, OPEN_LOOPBACK, closed_port, deliver, make_job, raw_server, report_of
+from .ssrf_rows import ScriptedResolver
+
+NAME = "http://a.example.com/"
+DEFAULT = EgressPolicy()
+
+
+class FamilyResolver:
+    """One behaviour per family: addresses, an error, or None for an answer that never comes."""
+
+    def __init__(self, v6: Sequence[str] | Exception | None, v4: Sequence[str] | Exception | None) -> None:
+        self._answers = {socket.AF_INET6: v6, socket.AF_INET: v4}
+
+    async def lookup(self, host: str, family: socket.AddressFamily) -> Sequence[str]:
+        answer = self._answers[family]
+        if answer is None:
+            await asyncio.Event().wait()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer or ()
+
+    async def close(self) -> None:
+        pass
+
+
+async def _texts(resolver: FamilyResolver, policy: EgressPolicy = DEFAULT, limit_s: float = 2.0) -> list[str]:
+    return [str(address) for address in await resolve(resolver, policy, parse_target(NAME), limit_s)]
+
+
+@pytest.mark.parametrize("broken", [None, DnsError("x"), OSError("x"), ()])
+async def test_fo_073_one_broken_family_does_not_sink_the_other(broken: Exception | tuple[()] | None) -> None:
+    """SERVFAIL, silence or emptiness for AAAA leaves the A answer usable, within the lag, and the other way round."""
+    began = time.monotonic()
+    assert await _texts(FamilyResolver(broken, ["8.8.8.8"])) == ["8.8.8.8"]
+    assert await _texts(FamilyResolver(["2606:4700::1"], broken)) == ["2606:4700::1"]
+    assert time.monotonic() - began < 1.8
+
+
+@pytest.mark.parametrize("answer", [None, DnsError("x"), ()])
+async def test_no_answer_is_a_dns_error(answer: Exception | tuple[()] | None) -> None:
+    """Silence, failure or emptiness of both families within the limit: DnsError, retryable."""
+    with pytest.raises(DnsError):
+        await _texts(FamilyResolver(answer, answer), limit_s=0.1)
+
+
+async def test_more_than_32_answers_are_refused() -> None:
+    """32 pass, 33 do not, over both families."""
+    many = [f"8.8.8.{n}" for n in range(32)]
+    assert len(await _texts(FamilyResolver([], many))) == 32
+    with pytest.raises(DnsError):
+        await _texts(FamilyResolver(["2606:4700::1"], many))
+
+
+@pytest.mark.parametrize("bad", ["fe80::1%eth0", "127.1", "", "localhost", "8.8.8.8 "])
+async def test_an_answer_that_is_no_plain_address_denies_the_name(bad: str) -> None:
+    """Scoped, short or textual answers are never dialled."""
+    with pytest.raises(TargetNotAllowedError):
+        await _texts(FamilyResolver([], ["8.8.8.8", bad]))
+
+
+async def test_allowed_name_opens_its_addresses_but_never_metadata_or_denied_ones() -> None:
+    """host= opens that name's private answers; metadata, embedded forms and deny entries stay closed."""
+    policy = EgressPolicy.parse(["host=a.example.com"], ["10.9.0.0/16"])
+    assert await _texts(FamilyResolver([], ["10.0.0.5"]), policy) == ["10.0.0.5"]
+    for denied in ("169.254.169.254", "168.63.129.16", "10.9.0.1", "0.0.0.0"):
+        with pytest.raises(TargetNotAllowedError):
+            await _texts(FamilyResolver([], ["10.0.0.5", denied]), policy)
+
+
+async def test_refusal_does_not_name_the_address() -> None:
+    """A tenant learns that the name is refused, not where it points."""
+    outcome = await deliver(make_job(NAME), resolver=ScriptedResolver(["10.11.12.13"]), policy=EgressPolicy())
+    report = report_of(outcome)
+    assert report.result == "target_not_allowed"
+    assert "10.11.12.13" not in f"{report.error} {report.detail}"
+    assert (report.error or "").startswith("target address not allowed")
+
+
+@pytest.mark.parametrize("url", ["http://db/", "http://vault.internal/", "http://a.example.com:22/"])
+async def test_policy_on_names_and_ports_holds_at_delivery_without_a_look_up(url: str) -> None:
+    """A job stored under an older policy is refused before anything leaves the machine, a DNS question included."""
+    resolver = ScriptedResolver(["127.0.0.1"])
+    outcome = await deliver(make_job(url), resolver=resolver)
+    assert report_of(outcome).result == "target_not_allowed"
+    assert resolver.lookups == 0
+
+
+async def test_fo_061_rebinding_reaches_nothing() -> None:
+    """The first answer is vetted and dialled; when a later attempt gets a denied one, the blocked server sees
+    nothing."""
+    policy = EgressPolicy.parse(["127.0.0.1/32"])
+    async with raw_server(OK, closes=False) as good, raw_server(OK, host="::1") as blocked:
+        resolver = ScriptedResolver(["127.0.0.1"], ["::1"], ["127.0.0.1", "::1"])
+        async with Deliverer(policy, resolver=resolver) as deliverer:
+            url = f"http://a.example.com:{good.port}/"
+            assert isinstance(await deliverer.deliver(make_job(url)), Success)
+            assert resolver.lookups == 1
+            for _ in range(2):  # a pooled connection to 127.0.0.1 is open, and is not used
+                assert report_of(await deliverer.deliver(make_job(url))).result == "target_not_allowed"
+            assert resolver.lookups == 3
+        assert (len(good.received), blocked.connections) == (1, 0)
+        assert good.received[0].header("Host") == f"a.example.com:{good.port}"
+
+
+@pytest.mark.parametrize("answers", [("127.0.0.1",), ("127.0.0.1", "127.0.0.2"), ("::1", "127.0.0.1")])
+async def test_last_gate_holds_when_every_earlier_check_is_wrong(
+    answers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With vetting switched off, the socket hook alone refuses: no connection, and the right outcome."""
+
+    async def unvetted(*_: object) -> tuple[Address, ...]:
+        return tuple(ip_address(answer) for answer in answers)
+
+    monkeypatch.setattr("duly.http.delivery.resolve", unvetted)
+    async with raw_server(OK) as victim:
+        url = f"http://a.example.com:{victim.port}/"
+        outcome = await deliver(make_job(url), policy=EgressPolicy())
+        assert victim.connections == 0
+    assert report_of(outcome).result == "target_not_allowed"
+
+
+async def test_idle_sessions_are_bounded() -> None:
+    """Beyond the limit the least recently used idle session is closed; one in use never is."""
+    connections = Connections(OPEN_LOOPBACK, tls_context(), response_class=PeerNotingResponse, trace=tracing(), limit=2)
+    target = parse_target("http://127.0.0.1/")
+    async with connections.session(1, target, [ip_address("127.0.0.1")]) as busy:
+        for account in range(2, 9):
+            async with connections.session(account, target, [ip_address("127.0.0.1")]):
+                pass
+        assert len(connections) == 2
+        assert not busy.closed
+    await connections.close()
+    assert busy.closed
+
+
+async def test_pooled_connection_of_another_verdict_is_not_reused() -> None:
+    """A new answer opens a new connection, although one to the old address is still alive."""
+    resolver = ScriptedResolver(["127.0.0.1"], ["127.0.0.1"], ["127.0.0.2"])
+    async with raw_server(OK, host="127.0.0.1,127.0.0.2", closes=False) as server:
+        async with Deliverer(OPEN_LOOPBACK, resolver=resolver) as deliverer:
+            url = f"http://a.example.com:{server.port}/"
+            peers = [report_of(await deliverer.deliver(make_job(url))).detail["remote_address"] for _ in range(3)]
+            assert (peers, server.connections) == (["127.0.0.1", "127.0.0.1", "127.0.0.2"], 2)
+
+
+async def test_fo_073_dead_ipv6_port_falls_back_to_ipv4() -> None:
+    """::1 refuses, 127.0.0.1 answers: delivered, in one attempt."""
+    async with raw_server(OK) as server:
+        outcome = await deliver(
+            make_job(f"http://a.example.com:{server.port}/"), resolver=ScriptedResolver(["::1", "127.0.0.1"])
+        )
+    assert isinstance(outcome, Success)
+    assert report_of(outcome).detail["remote_address"] == "127.0.0.1"
+
+
+class TarpitResolver(ScriptedResolver):
+    """Hangs for one name, answers 127.0.0.1 for the others."""
+
+    async def lookup(self, host: str, family: socket.AddressFamily) -> Sequence[str]:
+        if host.startswith("slow"):
+            await asyncio.Event().wait()
+        return ["127.0.0.1"] if family == socket.AF_INET else []
+
+
+async def test_fo_072_hanging_names_hold_up_nobody() -> None:
+    """50 jobs to a hanging name end at their own deadline; 5 to another go out at once, executor full or not."""
+    async with raw_server(OK) as server, Deliverer(OPEN_LOOPBACK, resolver=TarpitResolver()) as deliverer:
+        began = time.monotonic()
+        stuck = [
+            asyncio.create_task(deliverer.deliver(make_job("http://slow.example.com/", timeout_s=1.0)))
+            for _ in range(50)
+        ]
+        fast = make_job(f"http://b.example.com:{server.port}/")
+        assert all([isinstance(await deliverer.deliver(fast), Success) for _ in range(5)])
+        assert time.monotonic() - began < 0.9
+        assert {report_of(outcome).result for outcome in await asyncio.gather(*stuck)} == {"dns_error"}
+        assert time.monotonic() - began < 2.5
+
+
+async def test_fo_077_name_errors_are_retried() -> None:
+    """A name that does not resolve is a retry, not a dead letter, even at a late attempt."""
+    outcome = await deliver(make_job(NAME, attempt=7), resolver=ScriptedResolver(None))
+    assert isinstance(outcome, Retry)
+    assert outcome.report.result == "dns_error"
+
+
+@asynccontextmanager
+async def name_server(addresses: Callable[[str, int], list[bytes]]) -> AsyncIterator[tuple[str, list[str]]]:
+    """A DNS server on 127.0.0.1; yields its address and the names that it was asked for."""
+    asked: list[str] = []
+
+    class Answers(asyncio.DatagramProtocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = cast("asyncio.DatagramTransport", transport)
+
+        def datagram_received(self, data: bytes, peer: tuple[str, int]) -> None:
+            end = data.index(b"\0", 12)
+            labels, at = [], 12
+            while data[at]:
+                labels.append(data[at + 1 : at + 1 + data[at]].decode())
+                at += data[at] + 1
+            (kind,) = struct.unpack(">H", data[end + 1 : end + 3])
+            asked.append(".".join(labels))
+            found = addresses(asked[-1], kind)
+            flags = 0x8180 if found else 0x8183
+            head = data[:2] + struct.pack(">HHHHH", flags, 1, len(found), 0, 0) + data[12 : end + 5]
+            rest = b"".join(b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, 0, len(raw)) + raw for raw in found)
+            self.transport.sendto(head + rest, peer)
+
+    port = closed_port()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(Answers, local_addr=("127.0.0.1", port))
+    try:
+        yield f"127.0.0.1:{port}", asked
+    finally:
+        transport.close()
+
+
+async def test_system_resolver_asks_absolute_names_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LOCALDOMAIN, RES_OPTIONS and HOSTALIASES add nothing: only the name itself is asked for."""
+    monkeypatch.setenv("LOCALDOMAIN", "svc.cluster.local")
+    monkeypatch.setenv("RES_OPTIONS", "ndots:5")
+
+    def trap(name: str, kind: int) -> list[bytes]:
+        return [bytes([127, 0, 0, 1])] if name.endswith("cluster.local") and kind == 1 else []
+
+    async with name_server(trap) as (address, asked):
+        resolver = SystemResolver(nameservers=[address], timeout=0.5, tries=1)
+        with pytest.raises(DnsError):
+            await resolve(resolver, EgressPolicy(), parse_target(NAME))
+        await resolver.close()
+    assert set(asked) == {"a.example.com"}
+
+
+async def test_system_resolver_reads_answers() -> None:
+    """Real packets from a real (loopback) server become addresses and are vetted."""
+    records = {"a.example.com": [bytes([127, 0, 0, 1]), bytes([127, 0, 0, 2])]}
+    async with name_server(lambda name, kind: records.get(name, []) if kind == 1 else []) as (address, _):
+        resolver = SystemResolver(nameservers=[address], timeout=0.5, tries=1)
+        found = await resolve(resolver, OPEN_LOOPBACK, parse_target(NAME))
+        assert [str(one) for one in found] == ["127.0.0.1", "127.0.0.2"]
+        with pytest.raises(TargetNotAllowedError):
+            await resolve(resolver, EgressPolicy(), parse_target(NAME))
+        await resolver.close()
+
+
+async def test_hosts_file_is_respected_and_vetted(tmp_path: Path) -> None:
+    """A name in the hosts file is not asked of name servers, and its address passes the same check."""
+    path = tmp_path / "hosts"
+    path.write_text("127.0.0.1 spoofed.example.com # x\n")
+    resolver = SystemResolver(HostsFile(path), nameservers=["127.0.0.1:9"])
+    target = parse_target("http://spoofed.example.com/")
+    with pytest.raises(TargetNotAllowedError):
+        await resolve(resolver, EgressPolicy(), target)
+    assert [str(one) for one in await resolve(resolver, OPEN_LOOPBACK, target)] == ["127.0.0.1"]
+    await resolver.close()
+
+
+async def test_localhost_is_loopback_and_works_where_loopback_is_open() -> None:
+    """localhost never depends on a name server; on a machine that opened loopback it is a target like any other."""
+    async with raw_server(OK) as server:
+        assert isinstance(await deliver(make_job(f"http://localhost:{server.port}/")), Success)
+
+
+def test_hosts_file_format() -> None:
+    """Comments, several names, several lines per name, zone ids and nonsense."""
+    text = "# c\n10.0.0.1 A.example b.example.\n::1 a.example\nfe80::1%lo0 x\n127.1 y\nbad\n\n"
+    assert parse_hosts(text) == {"a.example": ("10.0.0.1", "::1"), "b.example": ("10.0.0.1",)}
+    assert HostsFile(Path("/nonexistent/hosts")).addresses("localhost") == ("127.0.0.1", "::1")
+    assert HostsFile(Path("/nonexistent/hosts")).addresses("a.example") == ()
