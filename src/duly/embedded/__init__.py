@@ -8,6 +8,7 @@ when the home's path is too long for a Unix socket.
 """
 
 from duly.embedded.binaries import Binaries, find_binaries
+from duly.embedded.home import passable
 from duly.embedded.server import EmbeddedPostgres
 
-__all__ = ["Binaries", "EmbeddedPostgres", "find_binaries"]
+__all__ = ["Binaries", "EmbeddedPostgres", "find_binaries", "passable"]

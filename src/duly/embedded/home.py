@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from duly.embedded.account import Account
+from duly.embedded.account import Account, choose_account
 from duly.model.errors import EmbeddedError
 
 LOCK_PATIENCE_S = 0.5
@@ -64,6 +64,15 @@ def make_home(home: Home, account: Account) -> None:
     for folder in [step for step in (*reversed(home.root.parents), home.root) if not step.exists()]:
         folder.mkdir(mode=mode)
         os.chmod(folder, mode)  # whatever the umask
+
+
+def passable(preferred: Path, fallback: Path) -> Path:
+    """Where a cluster can live: `preferred`, or `fallback` if the server's account cannot enter a folder on the way there.
+
+    That happens to root with a home under /root or another closed folder: the server runs as a plain account then.
+    """
+    account = choose_account(None, preferred / "data")
+    return preferred if account.first_blocked(preferred) is None else fallback
 
 
 def take_lock(home: Home) -> int:

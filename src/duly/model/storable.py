@@ -20,7 +20,7 @@ def storable_text(text: str, limit: int = ERROR_LIMIT) -> str:
         text = text[: limit - 1] + "…"
     if "\x00" in text:
         text = text.replace("\x00", "\u2400")
-    return text.encode("utf-8", "replace").decode("utf-8") if _has_surrogate(text) else text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if _has_surrogate(text) else text
 
 
 def storable_json(value: Any) -> str:

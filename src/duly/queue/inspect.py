@@ -23,12 +23,12 @@ _COLUMNS = """
 _JOB = f"""
     select {_COLUMNS}, case when $4 then j.body end as body, j.body is not null as has_body
     from duly.jobs v join duly.job j on j.id = v.id
-    where v.id = $3 and v.account_id = $1 and v.project_id = $2
+    where v.id = $3 and ($1::integer is null or (v.account_id = $1 and v.project_id = $2))
 """
 _LIST = f"""
     select {_COLUMNS}, null::bytea as body, j.body is not null as has_body
     from duly.jobs v join duly.job j on j.id = v.id
-    where v.account_id = $1 and v.project_id = $2
+    where ($1::integer is null or (v.account_id = $1 and v.project_id = $2))
       and ($3::uuid is null or v.id < $3) and ($4::text is null or v.status = $4)
       and ($5::text is null or v.queue = $5) and ($6::text is null or $6 = any (j.tags))
     order by v.id desc limit $7
@@ -142,15 +142,15 @@ class Conservation:
         return not self.faults
 
 
-async def get_job(db: Executor, owner: Owner, job_id: UUID, *, include_body: bool = False) -> JobView | None:
-    """One job of this owner, or None. The body only if asked for."""
-    row = await db.fetchrow(_JOB, owner.account_id, owner.project_id, job_id, include_body)
+async def get_job(db: Executor, owner: Owner | None, job_id: UUID, *, include_body: bool = False) -> JobView | None:
+    """One job of this owner (None: of anybody, for operators), or None. The body only if asked for."""
+    row = await db.fetchrow(_JOB, *_ids(owner), job_id, include_body)
     return None if row is None else _job_view(row)
 
 
 async def list_jobs(
     db: Executor,
-    owner: Owner,
+    owner: Owner | None,
     *,
     state: State | None = None,
     queue: str | None = None,
@@ -158,17 +158,16 @@ async def list_jobs(
     before: UUID | None = None,
     limit: int = 50,
 ) -> list[JobView]:
-    """Jobs of this owner, newest id first, without bodies; `before` is the last id of the page before."""
-    rows = await db.fetch(_LIST, owner.account_id, owner.project_id, before, state, queue, tag, limit)
+    """Jobs of this owner (None: of everybody), newest id first, without bodies; `before` is the last id of the page before."""
+    rows = await db.fetch(_LIST, *_ids(owner), before, state, queue, tag, limit)
     return [_job_view(row) for row in rows]
 
 
-async def list_attempts(db: Executor, owner: Owner, job_id: UUID) -> list[AttemptView] | None:
+async def list_attempts(db: Executor, owner: Owner | None, job_id: UUID) -> list[AttemptView] | None:
     """The ledger of one job, oldest attempt first; None: no such job of this owner."""
     known = await db.fetchval(
-        "select true from duly.job j where j.id = $3 and j.account_id = $1 and j.project_id = $2",
-        owner.account_id,
-        owner.project_id,
+        "select true from duly.job j where j.id = $3 and ($1::integer is null or (j.account_id = $1 and j.project_id = $2))",
+        *_ids(owner),
         job_id,
     )
     if not known:
@@ -191,10 +190,56 @@ async def conservation(db: Executor) -> Conservation:
     return Conservation(**dict(row))
 
 
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The database as an operator cares about it. `days_ahead`: days after today whose partitions exist."""
+
+    server_version: str
+    up_seconds: float
+    ready_segments: int
+    lease_segments: int
+    ready_dead_rows: int
+    lease_dead_rows: int
+    oldest_snapshot_seconds: float
+    oldest_snapshot_holder: str | None
+    days_ahead: int
+
+
+_HEALTH = """
+    select current_setting('server_version') as server_version,
+           extract(epoch from clock_timestamp() - pg_postmaster_start_time())::float8 as up_seconds,
+           cardinality((duly.live_segments('ready')).closed) + 1 as ready_segments,
+           cardinality((duly.live_segments('lease')).closed) + 1 as lease_segments,
+           coalesce((select n_dead_tup from pg_stat_all_tables where relid = 'duly.ready'::regclass), 0) as ready_dead_rows,
+           coalesce((select n_dead_tup from pg_stat_all_tables where relid = 'duly.lease'::regclass), 0) as lease_dead_rows,
+           coalesce(extract(epoch from clock_timestamp() - oldest.since), 0)::float8 as oldest_snapshot_seconds,
+           oldest.holder as oldest_snapshot_holder,
+           (select count(*)::int from generate_series(1, 30) n
+            where to_regclass(to_char((now() at time zone 'utc')::date + n, '"duly.job_"YYYYMMDD')) is not null) as days_ahead
+    from (select 1) one
+    left join lateral (
+        select a.xact_start as since, format('%s, pid %s, %s', a.application_name, a.pid, a.state) as holder
+        from pg_stat_activity a
+        where a.backend_xmin is not null and a.pid <> pg_backend_pid() and a.datname = current_database()
+        order by age(a.backend_xmin) desc, a.xact_start limit 1) oldest on true
+"""
+
+
+async def health(db: Executor) -> Health:
+    """Ask the database how it is."""
+    row = await db.fetchrow(_HEALTH)
+    assert row is not None  # the query always gives one row
+    return Health(**dict(row))
+
+
 async def server_now(db: Executor) -> datetime:
     """The database's clock."""
     now: datetime = await db.fetchval("select clock_timestamp()")
     return now
+
+
+def _ids(owner: Owner | None) -> tuple[int | None, int | None]:
+    return (None, None) if owner is None else (owner.account_id, owner.project_id)
 
 
 def _job_view(row: asyncpg.Record) -> JobView:

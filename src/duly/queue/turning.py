@@ -13,10 +13,10 @@ from duly.queue.segments import LiveSegments
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """How many jobs became ready, and how long until the next one is due (None: none within an hour)."""
+    """How many jobs became ready, and how long the promoter may sleep (0: there is more)."""
 
     count: int
-    next_in: timedelta | None
+    sleep: timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,18 @@ class Rescued:
     way: Literal["scheduled", "dead", "cancelled"]
 
 
-async def promote(db: Executor, limit: int, *, sweep: bool = False) -> Promoted:
-    """scheduled → ready for up to `limit` due jobs of the last minute; with `sweep`, of all the past."""
-    row = await db.fetchrow("select promoted, next_in_seconds from duly.promote($1, $2)", limit, sweep)
+async def promote(
+    db: Executor, limit: int, *, sweep: bool = False, at_most: timedelta = timedelta(seconds=1)
+) -> Promoted:
+    """scheduled → ready for up to `limit` due jobs of the last minute; with `sweep`, of all the past.
+
+    The caller is expected to come back after `sleep`, `at_most` from now: whoever schedules something earlier wakes it.
+    """
+    row = await db.fetchrow(
+        "select promoted, sleep_seconds from duly.promote($1, $2, $3)", limit, sweep, at_most.total_seconds()
+    )
     assert row is not None  # a function with out parameters returns one row
-    seconds = row["next_in_seconds"]
-    return Promoted(row["promoted"], None if seconds is None else timedelta(seconds=max(0.0, seconds)))
+    return Promoted(row["promoted"], timedelta(seconds=row["sleep_seconds"]))
 
 
 async def rescue(db: Executor, segments: LiveSegments, limit: int) -> list[Rescued]:

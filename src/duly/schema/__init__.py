@@ -5,7 +5,7 @@ Must hold: migrating is serialized by a lock, repeatable, and all or nothing; th
 says `duly.` everywhere and `named` puts the real name in its place.
 """
 
-from duly.schema.install import migrate
+from duly.schema.install import Migrated, migrate
 from duly.schema.naming import DEFAULT_SCHEMA, checked_name, named
 from duly.schema.verify import verify
 

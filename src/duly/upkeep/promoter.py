@@ -25,10 +25,8 @@ class Promoter:
         """Promote one batch; returns the delay until the next step (0: there was more)."""
         now = time.monotonic()
         sweep = now - self._swept_at >= _SWEEP_EVERY_S
-        promoted = await queue.promote(self._db, _BATCH, sweep=sweep)
+        promoted = await queue.promote(self._db, _BATCH, sweep=sweep, at_most=_AT_MOST)
         self.promoted_total += promoted.count
-        if promoted.count == _BATCH:
-            return timedelta(0)
-        if sweep:
+        if sweep and promoted.count < _BATCH:
             self._swept_at = now
-        return _AT_MOST if promoted.next_in is None else min(promoted.next_in, _AT_MOST)
+        return promoted.sleep

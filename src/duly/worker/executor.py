@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 from uuid import UUID
@@ -19,9 +20,18 @@ from duly.worker.config import Handler
 
 log = logging.getLogger("duly.worker")
 
-_OVERTIME = timedelta(seconds=2)  # a handler keeps its own deadline; this one is for those that do not
+_OVERTIME = timedelta(seconds=2)
 
-Why = Literal["interrupted", "cancelled"]
+Why = Literal["interrupted", "cancelled", "overdue"]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A job, the task that runs it, and when it began (monotonic seconds)."""
+
+    job: ClaimedJob
+    task: asyncio.Task[None]
+    began: float
 
 
 class Executor:
@@ -29,7 +39,7 @@ class Executor:
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         self._handlers = handlers
-        self._running: dict[UUID, tuple[ClaimedJob, asyncio.Task[None]]] = {}
+        self._running: dict[UUID, Running] = {}
         self._why: dict[UUID, Why] = {}
         self._rng = random.Random()
 
@@ -43,7 +53,7 @@ class Executor:
 
     def started(self, job: ClaimedJob, task: asyncio.Task[None]) -> None:
         """Note the task that runs a job."""
-        self._running[job.id] = (job, task)
+        self._running[job.id] = Running(job, task, time.monotonic())
 
     def ended(self, job: ClaimedJob) -> None:
         self._running.pop(job.id, None)
@@ -51,19 +61,28 @@ class Executor:
 
     def abort_all(self) -> None:
         """Stop everything that runs; each ends as interrupted."""
-        for job, task in list(self._running.values()):
-            self._abort(job, task, "interrupted")
+        for running in list(self._running.values()):
+            self._abort(running, "interrupted")
+
+    def abort_overdue(self) -> None:
+        """Stop what is past its time limit; each ends as a time-out. Handlers keep their own, finer limit: this one, looked at about
+        once a second, is for those that do not, and costs nothing per job.
+        """
+        now = time.monotonic()
+        for running in list(self._running.values()):
+            if now - running.began > (running.job.timeout + _OVERTIME).total_seconds():
+                self._abort(running, "overdue")
 
     def abort(self, job_id: UUID, attempt: int) -> None:
         """Stop one attempt, because its cancelling was asked for."""
-        entry = self._running.get(job_id)
-        if entry is not None and entry[0].attempt == attempt:
-            self._abort(*entry, "cancelled")
+        running = self._running.get(job_id)
+        if running is not None and running.job.attempt == attempt:
+            self._abort(running, "cancelled")
 
-    def _abort(self, job: ClaimedJob, task: asyncio.Task[None], why: Why) -> None:
-        if job.id not in self._why:
-            self._why[job.id] = why
-            task.cancel()
+    def _abort(self, running: Running, why: Why) -> None:
+        if running.job.id not in self._why:
+            self._why[running.job.id] = why
+            running.task.cancel()
 
     async def execute(self, job: ClaimedJob) -> Settlement:
         """Run the job's handler and decide its edge. Never raises."""
@@ -79,10 +98,7 @@ class Executor:
         if handler is None:  # a claim asks for known kinds only
             return Retry(Report("error", error=f"this worker has no handler for kind {job.kind!r}"))
         try:
-            async with asyncio.timeout((job.timeout + _OVERTIME).total_seconds()):
-                return await handler(job)
-        except TimeoutError as error:
-            return Retry(Report("timeout", error=f"did not end within {job.timeout.total_seconds():g} s: {describe(error)}"))
+            return await handler(job)
         except asyncio.CancelledError:
             return self._after_abort(job)
         except GeneratorExit:
@@ -99,5 +115,7 @@ class Executor:
                 return Interrupted(Report("interrupted", error="the worker stopped while the attempt ran"))
             case "cancelled":
                 return Cancel(Report("cancelled", error="stopped on request"))
+            case "overdue":
+                return Retry(Report("timeout", error=f"did not end within {job.timeout.total_seconds():g} s"))
             case None:
                 return Retry(Report("error", error="the handler cancelled itself"))

@@ -82,6 +82,7 @@ class Worker:
         self._heartbeat.start()
         settlers = [asyncio.create_task(self._settler.run(self._settling_ends)) for _ in range(_SETTLERS)]
         claimer = asyncio.create_task(self._claimer.run(self._stopping))
+        warden = asyncio.create_task(self._end_overdue())
         stop = asyncio.create_task(stopping.wait())
         self.started.set()
         try:
@@ -91,9 +92,9 @@ class Worker:
                     task.result()  # a loop that died ends the process, loudly
             return await self._drain(claimer, settlers, aborting or asyncio.Event())
         finally:
-            for task in (stop, claimer, *settlers):
+            for task in (stop, warden, claimer, *settlers):
                 task.cancel()
-            await asyncio.gather(stop, claimer, *settlers, return_exceptions=True)
+            await asyncio.gather(stop, warden, claimer, *settlers, return_exceptions=True)
             await self._heartbeat.stop()
 
     async def _drain(
@@ -132,6 +133,11 @@ class Worker:
         self._executor.ended(job)
         if not self._executor.running:
             self._idle.set()
+
+    async def _end_overdue(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self._executor.abort_overdue()
 
     def _held(self) -> set[UUID]:
         return self._executor.job_ids() | self._settler.holding()

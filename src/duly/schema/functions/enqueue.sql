@@ -18,7 +18,7 @@ declare
     v_given   integer := cardinality(p_ids);
     v_placed  integer;
     v_due     integer;
-    v_soon    boolean;
+    v_later   timestamptz;
     v_created uuid[];
     v_lanes   bigint[];
 begin
@@ -75,12 +75,15 @@ begin
         select m.id, m.account_id, m.priority, 1, m.lane_id, m.run_at, m.max_attempts, 'schedule'
         from made m where m.run_at > v_now
     )
-    select array_agg(m.id), count(*), (select count(*) from due), coalesce(bool_or(m.run_at < v_now + interval '1500 milliseconds'), false)
-    into v_created, v_placed, v_due, v_soon from made m;
+    select array_agg(m.id), count(*), (select count(*) from due), min(m.run_at) filter (where m.run_at > v_now)
+    into v_created, v_placed, v_due, v_later from made m;
 
     perform duly.advance_after(v_due, 20000);
-    if v_soon then   -- what is due later is found by the promoter's own round, once a second
+    if v_due > 0 then
         perform duly.wake();
+    end if;
+    if v_later is not null then
+        perform duly.wake_promoter(v_later);
     end if;
     if v_placed = v_given then
         return query select n, 'created'::text from generate_series(1, v_given) n;

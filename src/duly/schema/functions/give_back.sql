@@ -18,6 +18,6 @@ begin
     end if;
     select count(*) into v_refused from duly.settle(
         p_worker, v_ids, v_attempts, array_fill('release'::text, array[cardinality(v_ids)]),
-        array_fill(0::double precision, array[cardinality(v_ids)]), '{}', '{}', '{}', '{}', '{}', '{}', '{}');
+        '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}');
     return cardinality(v_ids) - v_refused;
 end $$;

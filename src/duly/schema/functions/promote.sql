@@ -1,12 +1,16 @@
 -- scheduled → ready for up to p_limit jobs whose time has come. Looks at the last minute only, so that it does not walk the
 -- entries of everything ever promoted; with p_sweep it looks at all the past (once a minute, for what was committed late).
--- next_in_seconds: how long until the next job is due; null if none within an hour.
-create function duly.promote(p_limit integer, p_sweep boolean, out promoted integer, out next_in_seconds double precision)
+-- sleep_seconds: how long the promoter may sleep now: until the next job is due, p_at_most_seconds if none is before; 0 if there is
+-- more to promote. Whoever schedules something for earlier wakes it (see wake.sql).
+create function duly.promote(
+    p_limit integer, p_sweep boolean, p_at_most_seconds double precision, out promoted integer, out sleep_seconds double precision)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 declare
-    v_now timestamptz := clock_timestamp();
+    v_now   timestamptz := clock_timestamp();
+    v_until timestamptz;
+    v_first timestamptz;
 begin
     with gone as (
         delete from duly.scheduled s
@@ -22,9 +26,17 @@ begin
         returning 1
     )
     select count(*) into promoted from due;
-    next_in_seconds := extract(epoch from (
-        select s.run_at from duly.scheduled s where s.run_at > v_now and s.run_at < v_now + interval '1 hour'
-        order by s.run_at limit 1) - clock_timestamp());
+    if promoted = p_limit then
+        sleep_seconds := 0;
+    else   -- said before the look, so that what is committed after the look finds it
+        v_until := clock_timestamp() + make_interval(secs => p_at_most_seconds);
+        perform setval('duly.promote_at', (extract(epoch from v_until) * 1000)::bigint);
+        v_first := (select s.run_at from duly.scheduled s where s.run_at > v_now and s.run_at < v_until order by s.run_at limit 1);
+        if v_first is not null then
+            perform setval('duly.promote_at', (extract(epoch from v_first) * 1000)::bigint);
+        end if;
+        sleep_seconds := greatest(0, extract(epoch from coalesce(v_first, v_until) - clock_timestamp()));
+    end if;
     if promoted > 0 then
         perform duly.advance_after(promoted, 20000);
         perform duly.wake();

@@ -52,6 +52,9 @@ begin
         from decided d where d.way = 'scheduled'
     )
     select d.job_id, d.attempt, d.worker_id, d.outcome, d.way from decided d;
+    if found then
+        perform duly.wake_promoter(v_now + interval '1 second');
+    end if;
 
     delete from duly.worker w   -- long gone and holding nothing: forgotten
     where w.lease_expires_at < v_now - interval '1 day'

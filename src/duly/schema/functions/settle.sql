@@ -1,10 +1,10 @@
 -- running → succeeded | dead | cancelled | scheduled | ready: write how attempts ended, under the lease that each worker
 -- still holds, and give back the jobs that were refused: somebody else's by now, nothing was written for them.
 --
--- p_edges: succeeded, dead, cancelled · retry (again after the delay, next attempt number) · snooze (the same, and the budget grows by one) ·
+-- The columns after p_attempts may be shorter or empty: what is missing is null. p_edges: null for succeeded; dead, cancelled · retry (again after the delay, next attempt number) · snooze (the same, and the budget grows by one) ·
 -- interrupted (ready again, budget grows by one, 10 times at most, then it counts as a failure) · release (ready again under the same
 -- number: it never started). A job whose cancelling was asked for ends cancelled instead of going on; a success stands.
--- p_outcomes null: no row in the ledger. The lease is matched by key (job, attempt) and worker, and by nothing else.
+-- p_outcomes null: success for a job that succeeded, no row in the ledger otherwise. The lease is matched by key (job, attempt) and worker, and by nothing else.
 create function duly.settle(
     p_worker bigint, p_ids uuid[], p_attempts integer[], p_edges text[], p_delays double precision[], p_reasons text[],
     p_outcomes text[], p_status_codes integer[], p_errors text[], p_details jsonb[], p_excerpts bytea[], p_results jsonb[])
@@ -16,10 +16,12 @@ declare
     v_now     timestamptz := clock_timestamp();
     v_settled uuid[];
     v_ready   integer;
-    v_soon    boolean;
+    v_later   timestamptz;
 begin
     with given as (
-        select * from unnest(p_ids, p_attempts, p_edges, p_delays, p_reasons, p_outcomes, p_status_codes, p_errors, p_details, p_excerpts, p_results)
+        select g.job_id, g.attempt, coalesce(g.edge, 'succeeded') as edge, coalesce(g.delay_seconds, 0) as delay_seconds, g.reason,
+               coalesce(g.outcome, case when g.edge is null then 'success' end) as outcome, g.status_code, g.error, g.detail, g.excerpt, g.result
+        from unnest(p_ids, p_attempts, p_edges, p_delays, p_reasons, p_outcomes, p_status_codes, p_errors, p_details, p_excerpts, p_results)
             g (job_id, attempt, edge, delay_seconds, reason, outcome, status_code, error, detail, excerpt, result)
         order by g.job_id
     ), gone as (
@@ -60,11 +62,14 @@ begin
         returning job_id
     )
     select array_agg(d.job_id), (select count(*) from back),
-           coalesce(bool_or(d.way in ('retry', 'snooze') and d.delay_seconds < 1.5), false)
-    into v_settled, v_ready, v_soon from decided d;
+           v_now + make_interval(secs => min(d.delay_seconds) filter (where d.way in ('retry', 'snooze')))
+    into v_settled, v_ready, v_later from decided d;
 
-    if v_ready > 0 or v_soon then
+    if v_ready > 0 then
         perform duly.wake();
+    end if;
+    if v_later is not null then
+        perform duly.wake_promoter(v_later);
     end if;
     if coalesce(cardinality(v_settled), 0) < cardinality(p_ids) then
         return query select g.id from unnest(p_ids) g (id) where not g.id = any (coalesce(v_settled, '{}'));

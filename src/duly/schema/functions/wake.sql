@@ -21,3 +21,17 @@ begin
         perform setval('duly.idle_until', v_until);
     end if;
 end $$;
+
+-- A job was scheduled for p_first: wake the promoter if it would look later than that. One NOTIFY for the earliest, none for
+-- those behind it.
+create function duly.wake_promoter(p_first timestamptz) returns void
+language plpgsql
+as $$
+declare
+    v_first bigint := (extract(epoch from p_first) * 1000)::bigint;
+begin
+    if v_first < (select p.last_value from duly.promote_at p) then
+        perform setval('duly.promote_at', greatest(v_first, 0));
+        perform pg_notify('duly.wake', '');
+    end if;
+end $$;

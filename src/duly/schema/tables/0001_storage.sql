@@ -193,3 +193,7 @@ create table duly.retired (
 -- it to zero and notifies: a coalesced hint, never one per row.
 create sequence duly.idle_until minvalue 0 start 0;
 select setval('duly.idle_until', 0);
+
+-- When the promoter looks next (milliseconds of the Unix epoch): whoever schedules something earlier notifies it.
+create sequence duly.promote_at minvalue 0 start 0;
+select setval('duly.promote_at', 0);

@@ -1,0 +1,80 @@
+"""Printing: sentences to stderr, results to stdout, JSON where asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_out = Console(highlight=False, markup=False, soft_wrap=True)
+_err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+def say(line: str = "") -> None:
+    """A line for the person who watches, on stdout, as it is."""
+    _out.print(line)
+
+
+def note(line: str) -> None:
+    """Progress, on stderr."""
+    _err.print(line, style="dim")
+
+
+def complain(message: str) -> None:
+    """An error, one sentence."""
+    _err.print(Text("duly: ", style="bold red").append(message, style="not bold default"))
+
+
+def print_json(value: Any) -> None:
+    """A dataclass, or a list of them, as JSON."""
+    print(json.dumps(_plain(value), ensure_ascii=False, indent=2), file=sys.stdout)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table; cells are shown as text, whatever they hold."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(shown(cell)) for cell in row))
+    Console(highlight=False, markup=False).print(table)
+
+
+def shown(value: object) -> str:
+    """A value as a person reads it: times to the second in UTC, nothing as a dash, control characters as symbols."""
+    match value:
+        case None | "":
+            return "-"
+        case datetime():
+            return value.strftime("%Y-%m-%d %H:%M:%SZ")
+        case timedelta():
+            return f"{value.total_seconds():g} s"
+        case _:
+            return "".join(c if c.isprintable() else "\ufffd" for c in str(value))
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {k: _plain(v) for k, v in asdict(value).items()}
+    match value:
+        case dict():
+            return {str(k): _plain(v) for k, v in value.items()}
+        case list() | tuple():
+            return [_plain(v) for v in value]
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case bytes():
+            return value.decode("utf-8", "replace")
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            return str(value)

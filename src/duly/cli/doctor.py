@@ -1,0 +1,74 @@
+"""`duly doctor`: does the ledger add up, and is the database in good health?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import typer
+
+from duly.cli.console import print_json, say
+from duly.cli.options import AsJson, DatabaseUrl, Home, Schema, found_database_url
+from duly.cli.parts import open_database
+from duly.cli.stopping import run_loop
+from duly.queue import Conservation, Health, WorkerView, conservation, health, list_workers
+from duly.schema import DEFAULT_SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What the doctor saw, and each finding with what to do."""
+
+    health: Health
+    conservation: Conservation
+    workers: list[WorkerView]
+    findings: list[str]
+
+
+def doctor(database_url: DatabaseUrl = None, home: Home = None, schema: Schema = DEFAULT_SCHEMA, as_json: AsJson = False) -> None:
+    """Check the conservation of jobs and the database's health. Exits with 1 if something is wrong."""
+    url = found_database_url(database_url, home)
+
+    async def main() -> Examination:
+        async with open_database(url, schema, max_size=2, name="duly-doctor") as db:
+            state, ledger, workers = await health(db), await conservation(db), await list_workers(db)
+        return Examination(state, ledger, workers, findings(state, ledger, workers))
+
+    seen = run_loop(main)
+    if as_json:
+        print_json(seen)
+    else:
+        _show(seen)
+    if seen.findings:
+        raise typer.Exit(1)
+
+
+def findings(state: Health, ledger: Conservation, workers: list[WorkerView]) -> list[str]:
+    """One sentence for each thing that is wrong: what, which, what to do."""
+    found = [f"{name.replace('_', ' ')}: {count} (the ledger does not add up: keep the database as it is and report this)"
+             for name, count in ledger.faults.items()]  # fmt: skip
+    if state.oldest_snapshot_seconds > 600:
+        found.append(
+            f"a session has held a snapshot for {state.oldest_snapshot_seconds:.0f} s ({state.oldest_snapshot_holder}): vacuum cannot "
+            "clean up behind it; end it if nobody needs it"
+        )
+    if not any(worker.alive for worker in workers):
+        found.append("no worker is alive: jobs wait; start `duly worker`")
+    if state.days_ahead < 1:
+        found.append("tomorrow's partitions are missing: no upkeep runs; start a worker or run `duly migrate`")
+    return found
+
+
+def _show(seen: Examination) -> None:
+    ledger = seen.conservation
+    say(f"PostgreSQL {seen.health.server_version}, up {seen.health.up_seconds:.0f} s")
+    say(
+        f"jobs {ledger.jobs}: scheduled {ledger.scheduled}, ready {ledger.ready}, running {ledger.running}, "
+        f"succeeded {ledger.succeeded}, dead {ledger.dead}, cancelled {ledger.cancelled}"
+    )
+    say(f"live segments: ready {seen.health.ready_segments}, lease {seen.health.lease_segments}")
+    say(f"dead rows: ready {seen.health.ready_dead_rows}, lease {seen.health.lease_dead_rows}")
+    say(f"oldest snapshot: {seen.health.oldest_snapshot_seconds:.0f} s")
+    say(f"workers alive: {sum(worker.alive for worker in seen.workers)}")
+    say("the ledger adds up" if ledger.holds else "the ledger does not add up")
+    for finding in seen.findings:
+        say(f"! {finding}")

@@ -1,0 +1,135 @@
+"""`duly jobs list | show | cancel`: an operator's look at all jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+from uuid import UUID
+
+import typer
+
+from duly.cli.console import print_json, print_table, say
+from duly.cli.options import AsJson, DatabaseUrl, Home, Schema, found_database_url
+from duly.cli.parts import open_database
+from duly.cli.stopping import run_loop
+from duly.model.errors import InvalidInputError, NotFoundError, WrongStateError
+from duly.model.states import State
+from duly.queue import AttemptView, Database, JobView, Owner, cancel, get_job, list_attempts, list_jobs
+from duly.schema import DEFAULT_SCHEMA
+
+app = typer.Typer(help="Look at jobs and cancel them.", no_args_is_help=True)
+
+T = TypeVar("T")
+
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many to show.")]
+
+
+@app.command("list")
+def list_(
+    state: Annotated[State | None, typer.Option("--state", help="Only jobs in this state.", show_default=False)] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="Only jobs of this queue.", show_default=False)] = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+    home: Home = None,
+    schema: Schema = DEFAULT_SCHEMA,
+) -> None:
+    """List jobs, newest first."""
+    jobs = with_database(lambda db: list_jobs(db, None, state=state, queue=queue, limit=limit), database_url, home, schema)
+    show_jobs(jobs, as_json)
+
+
+@app.command()
+def show(
+    job: JobId, as_json: AsJson = False, database_url: DatabaseUrl = None, home: Home = None, schema: Schema = DEFAULT_SCHEMA
+) -> None:
+    """Show one job and its attempts."""
+    job_id = parsed_id(job)
+
+    async def look(db: Database) -> tuple[JobView, list[AttemptView]]:
+        view = await found_job(db, job_id)
+        return view, await list_attempts(db, None, job_id) or []
+
+    view, attempts = with_database(look, database_url, home, schema)
+    if as_json:
+        print_json({"job": view, "attempts": attempts})
+        return
+    say(f"job {view.id}  {view.state}" + (f" ({view.reason})" if view.reason else ""))
+    say(f"queue {view.queue}, priority {view.priority}, attempts {view.attempts} of {view.final_attempt}")
+    if isinstance(view.payload, dict) and "url" in view.payload:
+        say(f"{view.payload.get('method', '')} {view.payload['url']}")
+    print_table(
+        ("#", "trigger", "started", "ms", "outcome", "status", "error"),
+        [
+            (a.number, a.trigger, a.started_at, a.detail.get("duration_ms"), a.outcome, a.status_code, a.error)
+            for a in attempts
+        ],
+    )
+
+
+@app.command("cancel")
+def cancel_(
+    job: JobId,
+    abort: Annotated[bool, typer.Option("--abort", help="Stop the attempt that runs, too.")] = False,
+    database_url: DatabaseUrl = None,
+    home: Home = None,
+    schema: Schema = DEFAULT_SCHEMA,
+) -> None:
+    """Cancel a job. One that runs gets no further attempt."""
+    job_id = parsed_id(job)
+
+    async def do(db: Database) -> str:
+        view = await found_job(db, job_id)
+        answer = await cancel(db, Owner(view.account_id, view.project_id), job_id, abort=abort)
+        if answer == "final":
+            raise WrongStateError(job_id, (await found_job(db, job_id)).state, "cancel", "scheduled, ready and running")
+        return answer
+
+    answer = with_database(do, database_url, home, schema)
+    say("cancelled" if answer == "cancelled" else "it runs: no further attempt will be made")
+
+
+def show_jobs(jobs: list[JobView], as_json: bool) -> None:
+    """Print jobs as a table or as JSON."""
+    if as_json:
+        print_json(jobs)
+        return
+    print_table(
+        ("id", "state", "queue", "attempts", "next run", "last", "error or reason", "created"),
+        [
+            (j.id, j.state, j.queue, f"{j.attempts}/{j.final_attempt}", j.next_run_at, j.last_status_code or j.last_outcome,
+             j.reason or j.last_error, j.created_at)
+            for j in jobs
+        ],
+    )  # fmt: skip
+
+
+def with_database(
+    ask: Callable[[Database], Awaitable[T]], database_url: str | None, home: Path | None, schema: str
+) -> T:
+    """Open the database, ask it something, close it."""
+    url = found_database_url(database_url, home)
+
+    async def main() -> T:
+        async with open_database(url, schema, max_size=2, name="duly-cli") as db:
+            return await ask(db)
+
+    return run_loop(main)
+
+
+async def found_job(db: Database, job_id: UUID) -> JobView:
+    """The job, or NotFoundError."""
+    view = await get_job(db, None, job_id)
+    if view is None:
+        raise NotFoundError("job", job_id)
+    return view
+
+
+def parsed_id(text: str) -> UUID:
+    """A job id as typed, or InvalidInputError."""
+    try:
+        return UUID(text)
+    except ValueError as error:
+        raise InvalidInputError(f"{text!r} is not a job id: copy it from `duly jobs list`") from error

@@ -1,0 +1,110 @@
+"""Putting the parts together: the database, the API, a worker with its upkeep."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from duly.api import ApiServer, ApiSettings, create_app
+from duly.http import Deliverer, EgressPolicy
+from duly.model.jobs import ClaimedJob
+from duly.model.outcomes import Outcome
+from duly.queue import Database
+from duly.schema import verify
+from duly.service import SigningSecrets
+from duly.service.jobs import KIND
+from duly.upkeep import Upkeep
+from duly.worker import Wakeups, Worker, WorkerConfig
+from duly.worker.runtime import Drained
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What a worker process of the service is told."""
+
+    concurrency: int = 100
+    queues: tuple[str, ...] | None = None
+    lease: timedelta = timedelta(seconds=20)
+    grace: timedelta = timedelta(seconds=25)
+    ca_file: Path | None = None
+
+
+@asynccontextmanager
+async def open_database(url: str, schema: str, *, max_size: int, name: str) -> AsyncIterator[Database]:
+    """Connect, and make sure that the schema is this program's. Raises DatabaseUnavailableError or SchemaError."""
+    async with await Database.open(url, schema=schema, max_size=max_size, name=name) as db:
+        async with db.session() as session:
+            await verify(session.connection, schema)
+        yield db
+
+
+@asynccontextmanager
+async def serving(db: Database, policy: EgressPolicy, host: str, port: int) -> AsyncIterator[tuple[str, int]]:
+    """Serve the API while the block runs; the address that was bound."""
+    server = ApiServer(create_app(db, policy, ApiSettings()))
+    bound = await server.start(host, port)
+    try:
+        yield bound
+    finally:
+        await server.stop()
+
+
+async def work(
+    db: Database,
+    url: str,
+    policy: EgressPolicy,
+    settings: WorkerSettings,
+    draining: asyncio.Event,
+    aborting: asyncio.Event,
+    started: asyncio.Event | None = None,
+) -> Drained:
+    """Run a worker for HTTP jobs and its upkeep until `draining`, then drain."""
+    wakeups = Wakeups(url, db.schema)
+    secrets = SigningSecrets(db)
+    ended = asyncio.Event()
+    async with Deliverer(policy, ca_file=settings.ca_file) as deliverer:
+
+        async def deliver(job: ClaimedJob) -> Outcome:
+            return await deliverer.deliver(job, await secrets.for_project(job.project_id))
+
+        config = WorkerConfig(
+            {KIND: deliver},
+            queues=settings.queues,
+            concurrency=settings.concurrency,
+            claim_batch=min(500, settings.concurrency),
+            lease=settings.lease,
+            grace=settings.grace,
+        )
+        worker = Worker(config, db, url, wakeups)
+        upkeep = Upkeep(db, wakeups)
+        if started is not None:
+            started.set()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(wakeups.run(ended))
+            group.create_task(upkeep.run(ended))
+            try:
+                return await worker.run(draining, aborting)
+            finally:
+                ended.set()
+
+
+def own_addresses(database_url: str, listeners: Sequence[tuple[str, int]]) -> list[str]:
+    """What no job may call: the database's address if it is given as one, and our own listeners."""
+    own = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in listeners]
+    parts = urlsplit(database_url)
+    port = parts.port or 5432
+    for host in [parts.hostname or "", *parse_qs(parts.query).get("host", [])]:
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            if host == "localhost":
+                own += [f"127.0.0.1:{port}", f"[::1]:{port}"]
+            continue
+        own.append(f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}")
+    return own

@@ -1,0 +1,98 @@
+"""`duly api` and `duly worker`: the two processes of a deployment, each as many times as needed."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from duly.cli.console import note
+from duly.cli.logs import set_up_logs
+from duly.cli.options import (
+    Allow,
+    AllowPort,
+    CaFile,
+    Concurrency,
+    DatabaseUrl,
+    Deny,
+    Home,
+    Host,
+    LogFormat,
+    Port,
+    Schema,
+    Verbose,
+    found_database_url,
+)
+from duly.cli.parts import WorkerSettings, open_database, own_addresses, serving, work
+from duly.cli.stopping import Stop, run_loop
+from duly.http import EgressPolicy
+from duly.schema import DEFAULT_SCHEMA
+
+log = logging.getLogger("duly.cli")
+
+
+def api(
+    database_url: DatabaseUrl = None,
+    home: Home = None,
+    schema: Schema = DEFAULT_SCHEMA,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    allow: Allow = [],  # noqa: B006  typer reads the default, nobody changes it
+    deny: Deny = [],  # noqa: B006
+    allow_port: AllowPort = [],  # noqa: B006
+    log_format: LogFormat = "text",
+    verbose: Verbose = False,
+) -> None:
+    """Serve the REST API."""
+    set_up_logs(log_format, verbose)
+    url = found_database_url(database_url, home)
+
+    async def main() -> None:
+        stop = Stop()
+        policy = EgressPolicy.parse(allow, deny, allow_port, own_addresses(url, [(host, port)]))
+        async with open_database(url, schema, max_size=10, name="duly-api") as db:
+            async with serving(db, policy, host, port) as (bound_host, bound_port):
+                note(f"API on http://{bound_host}:{bound_port}")
+                await stop.draining.wait()
+
+    run_loop(main)
+
+
+def worker(
+    database_url: DatabaseUrl = None,
+    home: Home = None,
+    schema: Schema = DEFAULT_SCHEMA,
+    concurrency: Concurrency = 100,
+    queues: Annotated[str | None, typer.Option("--queues", help="Serve these queues only, as mail,reports.", show_default=False)] = None,
+    lease: Annotated[float, typer.Option("--lease", min=1, help="Seconds after which a worker that fell silent counts as lost.")] = 20,
+    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that a stop waits for running jobs.")] = 25,
+    allow: Allow = [],  # noqa: B006  typer reads the default, nobody changes it
+    deny: Deny = [],  # noqa: B006
+    allow_port: AllowPort = [],  # noqa: B006
+    ca_file: CaFile = None,
+    log_format: LogFormat = "text",
+    verbose: Verbose = False,
+) -> None:
+    """Run a worker: deliver HTTP jobs, and do the upkeep."""
+    set_up_logs(log_format, verbose)
+    url = found_database_url(database_url, home)
+    settings = WorkerSettings(
+        concurrency=concurrency,
+        queues=tuple(q.strip() for q in queues.split(",") if q.strip()) if queues else None,
+        lease=timedelta(seconds=lease),
+        grace=timedelta(seconds=grace),
+        ca_file=ca_file,
+    )
+
+    async def main() -> bool:
+        stop = Stop(lambda: note("draining; once more to abort"))
+        policy = EgressPolicy.parse(allow, deny, allow_port, own_addresses(url, []))
+        async with open_database(url, schema, max_size=8, name="duly-worker") as db:
+            note(f"worker started, {concurrency} slots")
+            drained = await work(db, url, policy, settings, stop.draining, stop.aborting)
+            return drained.clean and not stop.aborting.is_set()
+
+    if not run_loop(main):
+        raise typer.Exit(1)

@@ -1,0 +1,38 @@
+"""Stop signals: the first SIGTERM or SIGINT drains, the second aborts."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Stop:
+    """Two events, set by signals. Make it inside the loop that it serves."""
+
+    def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
+        self.draining = asyncio.Event()
+        self.aborting = asyncio.Event()
+        self._on_first = on_first
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled)
+
+    def _signalled(self) -> None:
+        if self.draining.is_set():
+            self.aborting.set()
+            return
+        self.draining.set()
+        self._on_first()
+
+
+def run_loop(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine to its end, on uvloop where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main())
+    return uvloop.run(main())

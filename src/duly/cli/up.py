@@ -1,0 +1,191 @@
+"""`duly up`: everything in one process, for development and trials."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit, urlunsplit
+
+import typer
+
+from duly.api.serve import PortTakenError
+from duly.cli import credentials
+from duly.cli.console import note, say
+from duly.cli.echo import echo_target
+from duly.cli.logs import set_up_logs
+from duly.cli.migrate import migrated
+from duly.cli.options import (
+    Allow,
+    AllowPort,
+    CaFile,
+    Concurrency,
+    DatabaseUrl,
+    Deny,
+    Home,
+    Host,
+    LogFormat,
+    Port,
+    Schema,
+    Verbose,
+    default_home,
+)
+from duly.cli.parts import WorkerSettings, open_database, own_addresses, serving, work
+from duly.cli.stopping import Stop, run_loop
+from duly.embedded import EmbeddedPostgres, passable
+from duly.http import EgressPolicy
+from duly.model.errors import InvalidInputError
+from duly.queue import Database
+from duly.schema import DEFAULT_SCHEMA
+from duly.service import authenticate, create_key, ensure_default
+
+_CLOSED_HOMES = Path("/var/lib/duly/clusters")
+
+
+@dataclass(frozen=True, slots=True)
+class UpSettings:
+    """What `duly up` was told."""
+
+    home: Path
+    schema: str = DEFAULT_SCHEMA
+    host: str = "127.0.0.1"
+    port: int = 8080
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    ports: tuple[str, ...] = ()
+
+
+def up(
+    home: Home = None,
+    port: Port = 8080,
+    host: Host = "127.0.0.1",
+    database_url: DatabaseUrl = None,
+    schema: Schema = DEFAULT_SCHEMA,
+    concurrency: Concurrency = 100,
+    postgres: Annotated[
+        Path | None,
+        typer.Option("--postgres", envvar="DULY_POSTGRES", help="Folder with bin/postgres to use.", show_default=False),
+    ] = None,
+    allow: Allow = [],  # noqa: B006  typer reads the default, nobody changes it
+    deny: Deny = [],  # noqa: B006
+    allow_port: AllowPort = [],  # noqa: B006
+    ca_file: CaFile = None,
+    log_format: LogFormat = "text",
+    verbose: Verbose = False,
+) -> None:
+    """Start everything: a private PostgreSQL (unless a database is given), the API, a worker."""
+    set_up_logs(log_format, verbose)
+    settings = UpSettings(
+        home=(home or default_home()).absolute(),
+        schema=schema,
+        host=host,
+        port=port,
+        worker=WorkerSettings(concurrency=concurrency, ca_file=ca_file),
+        allow=tuple(allow),
+        deny=tuple(deny),
+        ports=tuple(allow_port),
+    )
+    EgressPolicy.parse(allow, deny, allow_port)  # a mistyped entry is told before anything is started
+    refuse_taken_port(host, port)
+    make_home(settings.home)
+    with ExitStack() as stack:
+        url = database_url or stack.enter_context(private_postgres(settings.home, postgres)).dsn()
+        clean = run_loop(lambda: run_everything(url, settings))
+        note("stopped")
+    if not clean:
+        raise typer.Exit(1)
+
+
+async def run_everything(url: str, settings: UpSettings) -> bool:
+    """Migrate, serve, work; True if the end was a clean drain."""
+    stop = Stop(lambda: note("draining; once more to abort"))
+    done = await migrated(url, settings.schema)
+    note(f"schema {settings.schema} is at version {done.after}")
+    async with open_database(url, settings.schema, max_size=12, name="duly-up") as db:
+        api_key = await default_key(db, settings.home)
+        own = own_addresses(url, [(settings.host, settings.port)] if settings.port else [])
+        policy = EgressPolicy.parse(settings.allow, settings.deny, settings.ports, own, allow_loopback=True)
+        started = asyncio.Event()
+        async with (
+            echo_target("127.0.0.1", settings.port + 1 if 0 < settings.port < 65535 else 0) as echo,
+            serving(db, policy, settings.host, settings.port) as (host, port),
+        ):
+            api_url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+            credentials.write(settings.home, credentials.Credentials(api_url, api_key, url))
+            working = asyncio.create_task(
+                work(db, url, policy, settings.worker, stop.draining, stop.aborting, started=started)
+            )
+            ready = asyncio.create_task(started.wait())
+            await asyncio.wait({working, ready}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                _welcome(api_url, api_key, echo, settings.home, url)
+            drained = await working
+    return drained.clean and not stop.aborting.is_set()
+
+
+def private_postgres(home: Path, binaries: Path | None) -> EmbeddedPostgres:
+    """The private PostgreSQL of a home folder, not yet started."""
+    fallback = _CLOSED_HOMES / hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
+    place = passable(home / "postgres", fallback)
+    if place == fallback:
+        note(f"{home} is closed to the account that PostgreSQL runs as: the database is kept in {place}")
+    return EmbeddedPostgres(place, binaries=binaries, on_progress=note)
+
+
+async def default_key(db: Database, home: Path) -> str:
+    """An API key of the default project: that of an earlier start if it is still good, else a new one."""
+    tenant = await ensure_default(db)
+    before = credentials.read(home)
+    if before is not None and (principal := await authenticate(db, before.api_key)) is not None:
+        if principal.owner == tenant.owner:
+            return before.api_key
+    return (await create_key(db, tenant.owner.project_id, "duly up")).key
+
+
+def make_home(home: Path) -> None:
+    """Make the folder, passable for the account that PostgreSQL runs as when we are root. Raises InvalidInputError."""
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o711 if os.geteuid() == 0 else 0o700)
+        if not os.access(home, os.W_OK | os.X_OK):
+            raise PermissionError(f"{home} is not writable")
+    except OSError as error:
+        raise InvalidInputError(f"cannot use {home} as home folder ({error.strerror or error}): choose another with --home") from error
+
+
+def refuse_taken_port(host: str, port: int) -> None:
+    """Raise PortTakenError before anything is started; the port may still be lost until it is bound."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise PortTakenError(host, port) from error
+
+
+def _welcome(api_url: str, api_key: str, echo: str, home: Path, url: str) -> None:
+    say()
+    say(f"Duly is up: {api_url}   (database: {_without_password(url)})")
+    say(f"Credentials: {home / 'credentials.json'}")
+    say("Loopback targets are open, since this is a developer's machine; private ranges are closed.")
+    say()
+    say("Try it:")
+    say()
+    say(
+        f"  curl -sS {api_url}/v1/jobs -H 'Authorization: Bearer {api_key}' -H 'Content-Type: application/json' "
+        f"-d '{{\"url\": \"{echo}hello\", \"json\": {{\"n\": 1}}}}'"
+    )
+    say()
+    say("Then look at it with `duly jobs list`, or GET /v1/jobs/{id}/attempts. Stop with Ctrl-C.")
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@", 1)))
