@@ -29,15 +29,21 @@ def list_(
     schema: Schema = DEFAULT_SCHEMA,
 ) -> None:
     """List the dead letters, newest first."""
-    dead = with_database(lambda db: list_jobs(db, None, state=State.DEAD, queue=queue, limit=limit), database_url, home, schema)
+    dead = with_database(
+        lambda db: list_jobs(db, None, state=State.DEAD, queue=queue, limit=limit), database_url, home, schema
+    )
     show_jobs(dead, as_json)
 
 
 @app.command("redrive")
 def redrive_(
-    jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB]…", help="Ids of dead or cancelled jobs.", show_default=False)] = None,
+    jobs: Annotated[
+        list[str] | None, typer.Argument(metavar="[JOB]…", help="Ids of dead or cancelled jobs.", show_default=False)
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every dead letter, up to --limit.")] = False,
-    queue: Annotated[str | None, typer.Option("--queue", help="With --all: only of this queue.", show_default=False)] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", help="With --all: only of this queue.", show_default=False)
+    ] = None,
     limit: Limit = 100,
     database_url: DatabaseUrl = None,
     home: Home = None,
@@ -62,4 +68,7 @@ def redrive_(
 
 async def _redriven(db: Database, job_id: UUID) -> bool:
     view = await found_job(db, job_id)
-    return await redrive(db, Owner(view.account_id, view.project_id), job_id, by=f"{getpass.getuser()} (command line)") == "redriven"
+    return (
+        await redrive(db, Owner(view.account_id, view.project_id), job_id, by=f"{getpass.getuser()} (command line)")
+        == "redriven"
+    )

@@ -24,7 +24,9 @@ class Examination:
     findings: list[str]
 
 
-def doctor(database_url: DatabaseUrl = None, home: Home = None, schema: Schema = DEFAULT_SCHEMA, as_json: AsJson = False) -> None:
+def doctor(
+    database_url: DatabaseUrl = None, home: Home = None, schema: Schema = DEFAULT_SCHEMA, as_json: AsJson = False
+) -> None:
     """Check the conservation of jobs and the database's health. Exits with 1 if something is wrong."""
     url = found_database_url(database_url, home)
 
@@ -44,12 +46,14 @@ def doctor(database_url: DatabaseUrl = None, home: Home = None, schema: Schema =
 
 def findings(state: Health, ledger: Conservation, workers: list[WorkerView]) -> list[str]:
     """One sentence for each thing that is wrong: what, which, what to do."""
-    found = [f"{name.replace('_', ' ')}: {count} (the ledger does not add up: keep the database as it is and report this)"
-             for name, count in ledger.faults.items()]  # fmt: skip
+    found = [
+        f"{name.replace('_', ' ')}: {count} (the ledger does not add up: keep the database as it is, and report this)"
+        for name, count in ledger.faults.items()
+    ]
     if state.oldest_snapshot_seconds > 600:
         found.append(
-            f"a session has held a snapshot for {state.oldest_snapshot_seconds:.0f} s ({state.oldest_snapshot_holder}): vacuum cannot "
-            "clean up behind it; end it if nobody needs it"
+            f"a session has held a snapshot for {state.oldest_snapshot_seconds:.0f} s ({state.oldest_snapshot_holder}): "
+            "vacuum cannot clean up behind it; end it if nobody needs it"
         )
     if not any(worker.alive for worker in workers):
         found.append("no worker is alive: jobs wait; start `duly worker`")

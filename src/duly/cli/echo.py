@@ -12,7 +12,9 @@ _SHOWN = 500
 
 @asynccontextmanager
 async def echo_target(host: str, port: int) -> AsyncIterator[str]:
-    """Serve while the block runs: any path answers 200, /status/503 answers 503. `port` 0 or taken: another is chosen."""
+    """Serve while the block runs: any path answers 200, /status/503 answers 503. `port` 0 or taken: another is
+    chosen.
+    """
     app = web.Application()
     app.router.add_route("*", "/status/{code:[2-5][0-9][0-9]}", _status)
     app.router.add_route("*", "/{path:.*}", _echo)

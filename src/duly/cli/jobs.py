@@ -37,13 +37,19 @@ def list_(
     schema: Schema = DEFAULT_SCHEMA,
 ) -> None:
     """List jobs, newest first."""
-    jobs = with_database(lambda db: list_jobs(db, None, state=state, queue=queue, limit=limit), database_url, home, schema)
+    jobs = with_database(
+        lambda db: list_jobs(db, None, state=state, queue=queue, limit=limit), database_url, home, schema
+    )
     show_jobs(jobs, as_json)
 
 
 @app.command()
 def show(
-    job: JobId, as_json: AsJson = False, database_url: DatabaseUrl = None, home: Home = None, schema: Schema = DEFAULT_SCHEMA
+    job: JobId,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+    home: Home = None,
+    schema: Schema = DEFAULT_SCHEMA,
 ) -> None:
     """Show one job and its attempts."""
     job_id = parsed_id(job)
@@ -99,8 +105,8 @@ def show_jobs(jobs: list[JobView], as_json: bool) -> None:
     print_table(
         ("id", "state", "queue", "attempts", "next run", "last", "error or reason", "created"),
         [
-            (j.id, j.state, j.queue, f"{j.attempts}/{j.final_attempt}", j.next_run_at, j.last_status_code or j.last_outcome,
-             j.reason or j.last_error, j.created_at)
+            (j.id, j.state, j.queue, f"{j.attempts}/{j.final_attempt}", j.next_run_at, j.last_status_code or
+            j.last_outcome, j.reason or j.last_error, j.created_at)
             for j in jobs
         ],
     )  # fmt: skip

@@ -18,7 +18,10 @@ def migrate(database_url: DatabaseUrl = None, home: Home = None, schema: Schema 
     url = found_database_url(database_url, home)
     done = run_loop(lambda: migrated(url, schema))
     if done.before == done.after:
-        say(f"schema {schema} is at version {done.after}" + ("; functions brought up to date" if done.functions_changed else ""))
+        say(
+            f"schema {schema} is at version {done.after}"
+            + ("; functions brought up to date" if done.functions_changed else "")
+        )
     else:
         say(f"schema {schema}: version {done.before} → {done.after}")
 
@@ -30,4 +33,6 @@ async def migrated(url: str, schema: str) -> schemas.Migrated:
             async with db.session() as session:
                 return await schemas.migrate(session.connection, schema)
         except asyncpg.InsufficientPrivilegeError as error:
-            raise SchemaError(f"this role may not install schema {schema}: {error}; see docs/how-to/grants.md") from error
+            raise SchemaError(
+                f"this role may not install schema {schema}: {error}; see docs/how-to/grants.md"
+            ) from error

@@ -13,31 +13,49 @@ from duly.model.errors import InvalidInputError
 
 DatabaseUrl = Annotated[
     str | None,
-    typer.Option("--database-url", envvar="DULY_DATABASE_URL", help="PostgreSQL to use, as postgresql://…", show_default=False),
+    typer.Option(
+        "--database-url", envvar="DULY_DATABASE_URL", help="PostgreSQL to use, as postgresql://…", show_default=False
+    ),
 ]
 Schema = Annotated[str, typer.Option("--schema", envvar="DULY_SCHEMA", help="Name of Duly's schema.")]
 Home = Annotated[
     Path | None,
-    typer.Option("--home", envvar="DULY_HOME", help="Folder of `duly up`: database and credentials.", show_default=False),
+    typer.Option(
+        "--home", envvar="DULY_HOME", help="Folder of `duly up`: database and credentials.", show_default=False
+    ),
 ]
 Host = Annotated[str, typer.Option("--host", envvar="DULY_HOST", help="Address to listen on.")]
 Port = Annotated[int, typer.Option("--port", envvar="DULY_PORT", min=0, max=65535, help="Port to listen on.")]
 Concurrency = Annotated[
-    int, typer.Option("--concurrency", envvar="DULY_CONCURRENCY", min=1, help="Jobs that one worker process runs at once.")
+    int,
+    typer.Option("--concurrency", envvar="DULY_CONCURRENCY", min=1, help="Jobs that one worker process runs at once."),
 ]
 Allow = Annotated[
     list[str],
-    typer.Option("--allow", envvar="DULY_EGRESS_ALLOW", help="Open a private range (10.0.0.0/8) or host=name as target. Repeatable."),
+    typer.Option(
+        "--allow",
+        envvar="DULY_EGRESS_ALLOW",
+        help="Open a private range (10.0.0.0/8) or host=name as target. Repeatable.",
+    ),
 ]
 Deny = Annotated[
-    list[str], typer.Option("--deny", envvar="DULY_EGRESS_DENY", help="Close a range or host=name as target. Repeatable.")
+    list[str],
+    typer.Option("--deny", envvar="DULY_EGRESS_DENY", help="Close a range or host=name as target. Repeatable."),
 ]
 AllowPort = Annotated[
-    list[str], typer.Option("--allow-port", envvar="DULY_EGRESS_PORTS", help="Open a target port that is closed by default. Repeatable.")
+    list[str],
+    typer.Option(
+        "--allow-port", envvar="DULY_EGRESS_PORTS", help="Open a target port that is closed by default. Repeatable."
+    ),
 ]
 CaFile = Annotated[
     Path | None,
-    typer.Option("--ca-file", envvar="DULY_CA_FILE", help="PEM bundle of the certificate authorities to trust.", show_default=False),
+    typer.Option(
+        "--ca-file",
+        envvar="DULY_CA_FILE",
+        help="PEM bundle of the certificate authorities to trust.",
+        show_default=False,
+    ),
 ]
 LogFormat = Annotated[str, typer.Option("--log-format", envvar="DULY_LOG_FORMAT", help="text or json.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, not only what goes wrong.")]
@@ -52,7 +70,9 @@ def default_home() -> Path:
 
 
 def found_database_url(given: str | None, home: Path | None) -> str:
-    """The database to use: as given, or that of a `duly up` in the home folder. Raises InvalidInputError if there is none."""
+    """The database to use: as given, or that of a `duly up` in the home folder. Raises InvalidInputError if there is
+    none.
+    """
     if given:
         return given
     credentials = (home or default_home()) / "credentials.json"

@@ -142,9 +142,9 @@ async def default_key(db: Database, home: Path) -> str:
     """An API key of the default project: that of an earlier start if it is still good, else a new one."""
     tenant = await ensure_default(db)
     before = credentials.read(home)
-    if before is not None and (principal := await authenticate(db, before.api_key)) is not None:
-        if principal.owner == tenant.owner:
-            return before.api_key
+    principal = None if before is None else await authenticate(db, before.api_key)
+    if before is not None and principal is not None and principal.owner == tenant.owner:
+        return before.api_key
     return (await create_key(db, tenant.owner.project_id, "duly up")).key
 
 
@@ -155,7 +155,9 @@ def make_home(home: Path) -> None:
         if not os.access(home, os.W_OK | os.X_OK):
             raise PermissionError(f"{home} is not writable")
     except OSError as error:
-        raise InvalidInputError(f"cannot use {home} as home folder ({error.strerror or error}): choose another with --home") from error
+        raise InvalidInputError(
+            f"cannot use {home} as home folder ({error.strerror or error}): choose another with --home"
+        ) from error
 
 
 def refuse_taken_port(host: str, port: int) -> None:
@@ -178,7 +180,7 @@ def _welcome(api_url: str, api_key: str, echo: str, home: Path, url: str) -> Non
     say()
     say(
         f"  curl -sS {api_url}/v1/jobs -H 'Authorization: Bearer {api_key}' -H 'Content-Type: application/json' "
-        f"-d '{{\"url\": \"{echo}hello\", \"json\": {{\"n\": 1}}}}'"
+        f'-d \'{{"url": "{echo}hello", "json": {{"n": 1}}}}\''
     )
     say()
     say("Then look at it with `duly jobs list`, or GET /v1/jobs/{id}/attempts. Stop with Ctrl-C.")

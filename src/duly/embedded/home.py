@@ -67,7 +67,8 @@ def make_home(home: Home, account: Account) -> None:
 
 
 def passable(preferred: Path, fallback: Path) -> Path:
-    """Where a cluster can live: `preferred`, or `fallback` if the server's account cannot enter a folder on the way there.
+    """Where a cluster can live: `preferred`, or `fallback` if the server's account cannot enter a folder on the way
+    there.
 
     That happens to root with a home under /root or another closed folder: the server runs as a plain account then.
     """

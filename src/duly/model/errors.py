@@ -34,7 +34,9 @@ class IdConflictError(DulyError):
     """A job id that another job already has, with other content."""
 
     def __init__(self, job_id: UUID) -> None:
-        super().__init__(f"job id {job_id} is already used by a different job: make a new id, or send the same job again")
+        super().__init__(
+            f"job id {job_id} is already used by a different job: make a new id, or send the same job again"
+        )
         self.job_id = job_id
 
 

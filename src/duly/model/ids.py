@@ -27,7 +27,9 @@ def uuid7(milliseconds: int | None = None) -> UUID:
 
 
 def uuid7_time(job_id: UUID) -> datetime | None:
-    """When a version-7 UUID was made (UTC, to the millisecond); None for any other version, or a time past year 9999."""
+    """When a version-7 UUID was made (UTC, to the millisecond); None for any other version, or a time past year
+    9999.
+    """
     if job_id.version != 7:
         return None
     try:

@@ -19,7 +19,8 @@ class Report:
     """What the ledger keeps of one attempt, as the handler saw it.
 
     `result`: the attempt's class (success, http_error, dns_error, connect_refused, connect_timeout, tls_error, timeout,
-    protocol_error, target_not_allowed, error, interrupted …). `error`: one line for people, or None. `excerpt`: the first bytes of the answer, raw.
+    protocol_error, target_not_allowed, error, interrupted …). `error`: one line for people, or None. `excerpt`: the
+    first bytes of the answer, raw.
     `detail`: JSON for the ledger: phases in milliseconds, kept response headers, retry_after_s, remote_address.
     """
 

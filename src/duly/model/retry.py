@@ -22,7 +22,8 @@ class Backoff:
     """The delay before each retry.
 
     exponential: base × factor^(n−1) · linear: base × n · fixed: base · steps: `steps[n−1]`, the last one repeating;
-    n is the number of failed attempts of the present budget, from 1. All capped at `max`, then spread by `jitter` (0 to 1): × uniform(1−j, 1+j).
+    n is the number of failed attempts of the present budget, from 1. All capped at `max`, then spread by `jitter` (0
+    to 1): × uniform(1−j, 1+j).
     Default plan: 10 s, 40 s, 2 m 40 s, 10 m 40 s, 42 m 40 s, 2 h 50 m 40 s, 6 h.
     """
 
@@ -44,7 +45,11 @@ class Backoff:
             case "fixed":
                 return self._saturate(self.base.total_seconds())
             case "steps":
-                return self._saturate(self.steps[min(n, len(self.steps)) - 1].total_seconds()) if self.steps else timedelta(0)
+                return (
+                    self._saturate(self.steps[min(n, len(self.steps)) - 1].total_seconds())
+                    if self.steps
+                    else timedelta(0)
+                )
 
     def delay(self, failures: int, rng: random.Random) -> timedelta:
         """The delay after the given number of failures, spread by jitter so that retries do not go off in lockstep."""
@@ -68,7 +73,8 @@ class RetryPolicy:
     """How often, how long and on what a job is tried again.
 
     `max_attempts` counts every attempt of one budget, the first included. `max_age` runs from the time the job was due;
-    whichever limit comes first ends the job. `on` is "default", "all_non_2xx" or codes and classes such as (404, "5xx").
+    whichever limit comes first ends the job. `on` is "default", "all_non_2xx" or codes and classes such as (404,
+    "5xx").
     """
 
     max_attempts: int = 8
@@ -124,5 +130,7 @@ class RetryPolicy:
         )
 
     def plan(self, failures: int, attempts_left: int) -> tuple[timedelta, ...]:
-        """The delays still to come (before jitter) after `failures` failed attempts, at most `attempts_left` of them."""
+        """The delays still to come (before jitter) after `failures` failed attempts, at most `attempts_left` of
+        them.
+        """
         return tuple(self.backoff.ceiling(failures + k) for k in range(1, attempts_left + 1))

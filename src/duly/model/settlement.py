@@ -21,8 +21,10 @@ class Settlement:
     """What `settle` writes for one leased job.
 
     `edge` names the way out of running: a final state; `retry` (scheduled, the next attempt number); `snooze` and
-    `interrupted` (the same, and the budget grows by the attempt that was not used up; interruptions only a bounded number of times, then
-    they count as failures); `release` (ready again under the same number: it never started, so it leaves no attempt in the ledger).
+    `interrupted` (the same, and the budget grows by the attempt that was not used up; interruptions only a bounded
+    number of times, then
+    they count as failures); `release` (ready again under the same number: it never started, so it leaves no attempt
+    in the ledger).
     `delay` is counted from the database's clock at the settle.
     """
 

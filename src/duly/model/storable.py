@@ -1,7 +1,8 @@
 """Make any text or JSON value storable in PostgreSQL, so that recording an outcome never fails.
 
 PostgreSQL's text cannot hold NUL or half a surrogate pair, its jsonb holds neither NaN nor Infinity, and a message of
-50 MB helps nobody. What is captured (errors, answers) is mended here; what users hand in is refused at the edge instead.
+50 MB helps nobody. What is captured (errors, answers) is mended here; what users hand in is refused at the edge
+instead.
 """
 
 from __future__ import annotations

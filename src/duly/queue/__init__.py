@@ -1,8 +1,8 @@
 """The only code that calls the queue's SQL: enqueue, claim, settle, heartbeat, cancel, redrive, inspect.
 
 May import: model, schema, asyncpg. Touches every hot table, through the functions of `schema/functions`.
-Knows no loops: each call is one statement with a time limit. Must hold: every write names the lease (job id and attempt)
-or the job's owner; rows come back as frozen dataclasses.
+Knows no loops: each call is one statement with a time limit. Must hold: every write names the lease (job id and
+attempt) or the job's owner; rows come back as frozen dataclasses.
 """
 
 from duly.queue.control import cancel, redrive, run_now
@@ -24,7 +24,17 @@ from duly.queue.inspect import (
 )
 from duly.queue.leases import Renewal, deregister, heartbeat, register
 from duly.queue.running import ClaimCursor, claim, give_back, settle
-from duly.queue.segments import Line, LiveSegments, advance, live_segments, move, raise_floor, retire, segment_holders, segment_rows
+from duly.queue.segments import (
+    Line,
+    LiveSegments,
+    advance,
+    live_segments,
+    move,
+    raise_floor,
+    retire,
+    segment_holders,
+    segment_rows,
+)
 from duly.queue.turning import Promoted, Rescued, add_days, promote, rescue
 
 __all__ = [

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import asyncpg
 
 from duly.model.errors import DatabaseUnavailableError, LeaseLostError
+from duly.schema.connection import Connection
 from duly.schema.naming import DEFAULT_SCHEMA, checked_name, named
 
 CONNECT_LIMIT = timedelta(seconds=10)
@@ -35,7 +36,9 @@ _AWAY = (
 
 
 class Executor(Protocol):
-    """Runs statements written with the qualifier `duly.`: a `Database` (each alone) or a `Session` (in one transaction)."""
+    """Runs statements written with the qualifier `duly.`: a `Database` (each alone) or a `Session` (in one
+    transaction).
+    """
 
     schema: str
 
@@ -48,7 +51,12 @@ class Executor(Protocol):
 class Session:
     """One connection inside one transaction."""
 
-    def __init__(self, connection: asyncpg.Connection, schema: str, limit: timedelta = STATEMENT_LIMIT) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        schema: str,
+        limit: timedelta = STATEMENT_LIMIT,
+    ) -> None:
         self.connection = connection
         self.schema = schema
         self._limit_s = limit.total_seconds()
@@ -69,8 +77,8 @@ class Session:
 class Database:
     """A pool of connections to one database, bound to one schema name.
 
-    Raises DatabaseUnavailableError whenever the server cannot be reached, is shutting down, has turned read-only or does not
-    answer in time; the connection is dropped then, so the next statement asks a fresh one.
+    Raises DatabaseUnavailableError whenever the server cannot be reached, is shutting down, has turned read-only or
+    does not answer in time; the connection is dropped then, so the next statement asks a fresh one.
     """
 
     def __init__(self, pool: asyncpg.Pool, schema: str) -> None:
@@ -97,7 +105,9 @@ class Database:
         except _AWAY as error:
             raise _unavailable(error) from error
         except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError, ValueError) as error:
-            raise DatabaseUnavailableError(f"the database refused the connection: {error}; check the database URL") from error
+            raise DatabaseUnavailableError(
+                f"the database refused the connection: {error}; check the database URL"
+            ) from error
         return cls(pool, schema)
 
     async def close(self) -> None:
@@ -130,7 +140,9 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
-        """Hold one connection inside one transaction: committed at the end of the block, rolled back on an exception."""
+        """Hold one connection inside one transaction: committed at the end of the block, rolled back on an
+        exception.
+        """
         async with self.session() as session:
             async with session.connection.transaction():
                 yield session

@@ -26,7 +26,9 @@ class Owner:
 
 
 class Enqueued(NamedTuple):
-    """What became of one job handed over: created; repeated (it was there, the same); conflict (its id is another job's)."""
+    """What became of one job handed over: created; repeated (it was there, the same); conflict (its id is another
+    job's).
+    """
 
     job_id: UUID
     result: Literal["created", "repeated", "conflict"]

@@ -16,8 +16,10 @@ from duly.queue.database import Executor
 from duly.queue.enqueue import Owner
 
 _COLUMNS = """
-    v.id, v.account_id, v.project_id, v.queue, v.concurrency_key, v.kind, v.priority, v.status, v.reason, v.attempts, v.final_attempt,
-    v.max_attempts, v.run_at, v.next_run_at, v.started_at, v.finished_at, v.last_outcome, v.last_status_code, v.last_error,
+    v.id, v.account_id, v.project_id, v.queue, v.concurrency_key, v.kind, v.priority, v.status, v.reason, v.attempts,
+    v.final_attempt,
+    v.max_attempts, v.run_at, v.next_run_at, v.started_at, v.finished_at, v.last_outcome, v.last_status_code,
+    v.last_error,
     v.cancel_requested, v.result, v.created_at, j.payload, j.timeout_seconds, j.retry, j.tags, j.metadata, j.expires_at
 """
 _JOB = f"""
@@ -83,7 +85,9 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class AttemptView:
-    """One attempt that ended. `detail` holds phases, kept headers and the like; `excerpt` the first bytes of the answer."""
+    """One attempt that ended. `detail` holds phases, kept headers and the like; `excerpt` the first bytes of the
+    answer.
+    """
 
     job_id: UUID
     number: int
@@ -158,7 +162,9 @@ async def list_jobs(
     before: UUID | None = None,
     limit: int = 50,
 ) -> list[JobView]:
-    """Jobs of this owner (None: of everybody), newest id first, without bodies; `before` is the last id of the page before."""
+    """Jobs of this owner (None: of everybody), newest id first, without bodies; `before` is the last id of the page
+    before.
+    """
     rows = await db.fetch(_LIST, *_ids(owner), before, state, queue, tag, limit)
     return [_job_view(row) for row in rows]
 
@@ -166,7 +172,8 @@ async def list_jobs(
 async def list_attempts(db: Executor, owner: Owner | None, job_id: UUID) -> list[AttemptView] | None:
     """The ledger of one job, oldest attempt first; None: no such job of this owner."""
     known = await db.fetchval(
-        "select true from duly.job j where j.id = $3 and ($1::integer is null or (j.account_id = $1 and j.project_id = $2))",
+        """select true from duly.job j
+           where j.id = $3 and ($1::integer is null or (j.account_id = $1 and j.project_id = $2))""",
         *_ids(owner),
         job_id,
     )
@@ -210,12 +217,13 @@ _HEALTH = """
            extract(epoch from clock_timestamp() - pg_postmaster_start_time())::float8 as up_seconds,
            cardinality((duly.live_segments('ready')).closed) + 1 as ready_segments,
            cardinality((duly.live_segments('lease')).closed) + 1 as lease_segments,
-           coalesce((select n_dead_tup from pg_stat_all_tables where relid = 'duly.ready'::regclass), 0) as ready_dead_rows,
-           coalesce((select n_dead_tup from pg_stat_all_tables where relid = 'duly.lease'::regclass), 0) as lease_dead_rows,
+           coalesce(pg_stat_get_dead_tuples('duly.ready'::regclass), 0) as ready_dead_rows,
+           coalesce(pg_stat_get_dead_tuples('duly.lease'::regclass), 0) as lease_dead_rows,
            coalesce(extract(epoch from clock_timestamp() - oldest.since), 0)::float8 as oldest_snapshot_seconds,
            oldest.holder as oldest_snapshot_holder,
            (select count(*)::int from generate_series(1, 30) n
-            where to_regclass(to_char((now() at time zone 'utc')::date + n, '"duly.job_"YYYYMMDD')) is not null) as days_ahead
+            where to_regclass(to_char((now() at time zone 'utc')::date + n, '"duly.job_"YYYYMMDD')) is not null) as
+            days_ahead
     from (select 1) one
     left join lateral (
         select a.xact_start as since, format('%s, pid %s, %s', a.application_name, a.pid, a.state) as holder

@@ -58,7 +58,8 @@ async def claim(
 ) -> list[ClaimedJob]:
     """Take up to `limit` due jobs and lease them to the worker; move the cursor on. Empty: nothing is due.
 
-    With `rest` the worker says that it sleeps that long if nothing is due: whoever brings work until then notifies. Raises LeaseLostError if the worker's own time has passed.
+    With `rest` the worker says that it sleeps that long if nothing is due: whoever brings work until then notifies.
+    Raises LeaseLostError if the worker's own time has passed.
     """
     rows = await db.fetch(
         _CLAIM,
@@ -85,7 +86,8 @@ async def claim(
 async def settle(db: Executor, worker_id: int, settlements: Sequence[Settlement]) -> frozenset[UUID]:
     """Write how attempts ended. Returns the jobs that were refused: their lease was lost, nothing was written for them.
 
-    Values are mended before they are sent (see model.storable), so that recording an outcome never fails on its content.
+    Values are mended before they are sent (see model.storable), so that recording an outcome never fails on its
+    content.
     """
     if not settlements:
         return frozenset()
@@ -120,7 +122,9 @@ async def give_back(db: Executor, worker_id: int, heard: Sequence[UUID], segment
 
 
 def _column(values: list[Any]) -> list[Any]:
-    """Nothing at all for a column of nulls: unnest fills it up again, and encoding 500 of them costs more than their job."""
+    """Nothing at all for a column of nulls: unnest fills it up again, and encoding 500 of them costs more than their
+    job.
+    """
     return values if any(value is not None for value in values) else []
 
 
@@ -162,7 +166,8 @@ def _claimed(row: asyncpg.Record) -> ClaimedJob:
         job_id, attempt, final_attempt, trigger, run_at, priority, account_id, project_id, lane_id, queue, kind,
         max_attempts, timeout_seconds, retry, payload, body, age_seconds, expired,
     ) = row  # fmt: skip
+    limit, policy, age = _seconds(timeout_seconds), _policy(retry, max_attempts), timedelta(0, age_seconds)
     return ClaimedJob(
-        job_id, attempt, final_attempt, max_attempts, account_id, project_id, lane_id, queue, kind, priority, payload, body,
-        _seconds(timeout_seconds), _policy(retry, max_attempts), run_at, _TRIGGERS[trigger], timedelta(0, age_seconds), expired,
+        job_id, attempt, final_attempt, max_attempts, account_id, project_id, lane_id, queue, kind, priority, payload,
+        body, limit, policy, run_at, _TRIGGERS[trigger], age, expired,
     )  # fmt: skip

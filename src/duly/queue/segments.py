@@ -15,7 +15,8 @@ Line = Literal["ready", "lease"]
 class LiveSegments:
     """Where rows of a line may stand: the closed segments, and everything from `upwards_from` on.
 
-    An old list is a little longer than it need be, never wrong: numbers only go up, and retired ones never get a row again.
+    An old list is a little longer than it need be, never wrong: numbers only go up, and retired ones never get a row
+    again.
     """
 
     closed: tuple[int, ...]

@@ -9,4 +9,4 @@ from duly.schema.install import Migrated, migrate
 from duly.schema.naming import DEFAULT_SCHEMA, checked_name, named
 from duly.schema.verify import verify
 
-__all__ = ["DEFAULT_SCHEMA", "checked_name", "migrate", "named", "verify"]
+__all__ = ["DEFAULT_SCHEMA", "Migrated", "checked_name", "migrate", "named", "verify"]

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-import asyncpg
-
 from duly.model.errors import SchemaError
+from duly.schema.connection import Connection
 from duly.schema.naming import DEFAULT_SCHEMA, checked_name, named
 
 OLDEST_SERVER = 150000
@@ -45,7 +44,7 @@ def functions_digest() -> str:
     return hashlib.sha256("\0".join(function_sources()).encode()).hexdigest()
 
 
-async def migrate(connection: asyncpg.Connection, schema: str = DEFAULT_SCHEMA) -> Migrated:
+async def migrate(connection: Connection, schema: str = DEFAULT_SCHEMA) -> Migrated:
     """Bring the schema to this program's version. Repeatable; safe to run from many processes at once.
 
     Raises SchemaError if the database is older than PostgreSQL 15 or the schema is newer than this program.
@@ -61,7 +60,8 @@ async def migrate(connection: asyncpg.Connection, schema: str = DEFAULT_SCHEMA) 
         await connection.execute(
             named(
                 """create table if not exists duly.schema_version (
-                       version integer primary key, functions_digest text not null, applied_at timestamptz not null default now())""",
+                       version integer primary key, functions_digest text not null, applied_at timestamptz not null
+                       default now())""",
                 schema,
             )
         )
@@ -70,7 +70,8 @@ async def migrate(connection: asyncpg.Connection, schema: str = DEFAULT_SCHEMA) 
         after = known[-1][0]
         if before > after:
             raise SchemaError(
-                f"schema {schema} is at version {before}, this program knows {after}: upgrade Duly, or restore a backup from before"
+                f"schema {schema} is at version {before}, this program knows {after}: "
+                "upgrade Duly, or restore a backup from before"
             )
         there = await connection.fetchval(
             named("select functions_digest from duly.schema_version where version = $1", schema), after
@@ -82,7 +83,8 @@ async def migrate(connection: asyncpg.Connection, schema: str = DEFAULT_SCHEMA) 
             if version > before:
                 await connection.execute(named(text, schema))
                 await connection.execute(
-                    named("insert into duly.schema_version (version, functions_digest) values ($1, '')", schema), version
+                    named("insert into duly.schema_version (version, functions_digest) values ($1, '')", schema),
+                    version,
                 )
         if changed:
             for text in function_sources():
@@ -96,7 +98,7 @@ async def migrate(connection: asyncpg.Connection, schema: str = DEFAULT_SCHEMA) 
     return Migrated(before, after, changed)
 
 
-async def _drop_functions(connection: asyncpg.Connection, schema: str) -> None:
+async def _drop_functions(connection: Connection, schema: str) -> None:
     """Dropped, not only replaced: a changed argument list would leave the old overload behind. Views go with them."""
     views = await connection.fetch("select viewname as name from pg_views where schemaname = $1", schema)
     for row in views:

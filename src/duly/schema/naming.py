@@ -16,7 +16,8 @@ def checked_name(name: str) -> str:
     """Return `name` if it can be a schema's name without quoting; raise InvalidInputError otherwise."""
     if not _NAME.fullmatch(name) or name.startswith("pg_"):
         raise InvalidInputError(
-            f"schema name {name!r} is not usable: lower-case letters, digits and _, at most 40, not starting with a digit or pg_"
+            f"schema name {name!r} is not usable: "
+            "lower-case letters, digits and _, at most 40, not starting with a digit or pg_"
         )
     return name
 

@@ -51,7 +51,12 @@ class Upkeep:
         for lost in rescued:
             log.warning(
                 "lease lost",
-                extra={"job_id": str(lost.job_id), "attempt": lost.attempt, "worker_id": lost.worker_id, "why": lost.outcome},
+                extra={
+                    "job_id": str(lost.job_id),
+                    "attempt": lost.attempt,
+                    "worker_id": lost.worker_id,
+                    "why": lost.outcome,
+                },
             )
         return timedelta(0) if len(rescued) == _RESCUE_BATCH else _jittered(_RESCUE_EVERY)
 

@@ -1,7 +1,8 @@
 """Segments: note who could still write to a closed one, carry survivors over, retire what is empty.
 
 Segments open by themselves as rows come and go (`advance_after` in schema/functions/segments.sql). Who held the line's
-table when a segment was first seen closed is kept in memory: noted later the set only grows, so a new process may note afresh.
+table when a segment was first seen closed is kept in memory: noted later the set only grows, so a new process may
+note afresh.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ class Slots:
         self._freed.set()
 
     async def room(self, at_most: int) -> int:
-        """How many to claim: what is free, after a moment's wait for a better batch when that is little. 0: nothing was freed
-        within a tenth of a second.
+        """How many to claim: what is free, after a moment's wait for a better batch when that is little. 0: nothing
+        was freed within a tenth of a second.
         """
         if self.free * 8 < min(self.total, at_most):
             self._freed.clear()
@@ -84,6 +84,8 @@ class Claimer:
         self._segments_read_at = 0.0
         self._plenty = asyncio.Event()  # the last claim was full: a second one is worth while
         self._under_way = 0
+        self._quiet = asyncio.Event()  # no claim is under way
+        self._quiet.set()
         self._unheard = False  # a claim failed after it may have been committed
         self._alone = asyncio.Lock()
         self.claimed_total = 0
@@ -138,6 +140,7 @@ class Claimer:
         worker_id = self._worker_id()
         self._slots.take(room)
         self._under_way += 1
+        self._quiet.clear()
         jobs: list[ClaimedJob] = []
         try:
             jobs = await queue.claim(
@@ -145,6 +148,8 @@ class Claimer:
             )
         finally:
             self._under_way -= 1
+            if not self._under_way:
+                self._quiet.set()
             self._slots.give(room - len(jobs))
         self.claimed_total += len(jobs)
         for job in jobs:
@@ -156,8 +161,7 @@ class Claimer:
         async with self._alone:
             if not self._unheard:
                 return
-            while self._under_way:
-                await asyncio.sleep(0.01)
+            await self._quiet.wait()
             released = await queue.give_back(
                 self._db, self._worker_id(), list(self._held()), await queue.live_segments(self._db, "lease")
             )

@@ -24,7 +24,8 @@ def _own_name() -> str:
 class WorkerConfig:
     """`handlers`: kind → handler; the worker claims these kinds and no others. `queues` None: all.
 
-    `lease` bounds how long after a worker's death its jobs wait; it is renewed every quarter of it. `grace` bounds a drain.
+    `lease` bounds how long after a worker's death its jobs wait; it is renewed every quarter of it. `grace` bounds a
+    drain.
     Polling adapts between `poll_min` (work was found) and `poll_max` (idle); a wake-up cuts it short.
     """
 

@@ -65,8 +65,8 @@ class Executor:
             self._abort(running, "interrupted")
 
     def abort_overdue(self) -> None:
-        """Stop what is past its time limit; each ends as a time-out. Handlers keep their own, finer limit: this one, looked at about
-        once a second, is for those that do not, and costs nothing per job.
+        """Stop what is past its time limit; each ends as a time-out. Handlers keep their own, finer limit: this one,
+        looked at about once a second, is for those that do not, and costs nothing per job.
         """
         now = time.monotonic()
         for running in list(self._running.values()):

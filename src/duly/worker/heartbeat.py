@@ -29,7 +29,8 @@ _BLOCKED_AFTER_S = 1.0
 class Heartbeat:
     """Renews worker `worker_id` until stopped. Callbacks run on the main loop:
 
-    `on_fenced()`: renewal failed for too long; stop everything that runs. `on_unknown()`: the worker is not registered any more.
+    `on_fenced()`: renewal failed for too long; stop everything that runs. `on_unknown()`: the worker is not
+    registered any more.
     `on_abort(attempts)`: these attempts were asked to stop.
     """
 
@@ -101,7 +102,9 @@ class Heartbeat:
     async def _connect(self) -> Database | None:
         try:
             async with asyncio.timeout(self._lease_s / 4):
-                return await Database.open(self._dsn, schema=self._schema, min_size=1, max_size=1, name="duly-heartbeat")
+                return await Database.open(
+                    self._dsn, schema=self._schema, min_size=1, max_size=1, name="duly-heartbeat"
+                )
         except (DatabaseUnavailableError, TimeoutError) as error:
             log.warning("heartbeat cannot reach the database", extra={"worker_id": self.worker_id, "error": str(error)})
             return None

@@ -49,7 +49,9 @@ class Worker:
         self._slots = Slots(config.concurrency)
         self._executor = Executor(config.handlers)
         self._settler = Settler(db, config.settle_batch, self._slots.give)
-        self._claimer = Claimer(db, config, self._slots, lambda: self._worker_id, self._held, self._start, wakeups.subscribe())
+        self._claimer = Claimer(
+            db, config, self._slots, lambda: self._worker_id, self._held, self._start, wakeups.subscribe()
+        )
         self._stopping = asyncio.Event()
         self._settling_ends = asyncio.Event()
         self._idle = asyncio.Event()
@@ -74,8 +76,10 @@ class Worker:
         return self._heartbeat is not None and self._heartbeat.fenced
 
     async def run(self, stopping: asyncio.Event, aborting: asyncio.Event | None = None) -> Drained:
-        """Work until `stopping` is set, then drain: claim no more, keep renewing, let what runs end within the grace, settle,
-        give back what did not start. `aborting` cuts the grace short. Raises DatabaseUnavailableError if it cannot start.
+        """Work until `stopping` is set, then drain: claim no more, keep renewing, let what runs end within the grace,
+        settle,
+        give back what did not start. `aborting` cuts the grace short. Raises DatabaseUnavailableError if it cannot
+        start.
         """
         await self._register()
         self._heartbeat = self._make_heartbeat()
@@ -83,7 +87,7 @@ class Worker:
         settlers = [asyncio.create_task(self._settler.run(self._settling_ends)) for _ in range(_SETTLERS)]
         claimer = asyncio.create_task(self._claimer.run(self._stopping))
         warden = asyncio.create_task(self._end_overdue())
-        stop = asyncio.create_task(stopping.wait())
+        stop = asyncio.create_task(_set(stopping))
         self.started.set()
         try:
             await asyncio.wait({stop, claimer, *settlers}, return_when=asyncio.FIRST_COMPLETED)
@@ -181,3 +185,7 @@ class Worker:
             return  # the heartbeat will notice again
         if self._heartbeat is not None:
             self._heartbeat.worker_id = self._worker_id
+
+
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()

@@ -1,0 +1,47 @@
+# Everything here works on a fresh clone with Python 3.11 or newer, make and gcc: the first target that needs it sets up .venv.
+.DEFAULT_GOAL := help
+.PHONY: help up test check format bench lock clean
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+ARGS   ?=
+
+help:           ## Show this help.
+	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+up: $(READY)    ## Start everything: a private PostgreSQL, the API, a worker. ARGS="--port 9000 --home DIR".
+	@exec $(BIN)/duly up $(ARGS)
+
+test: $(READY)  ## Run all tests. ARGS="-k name" for some.
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
+
+check: $(READY) ## Lint, format check, types, import contracts, changelog fragments.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/towncrier build --draft --version next > /dev/null
+
+format: $(READY) ## Format the code and mend what the linter can.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## Run the benchmarks: a table, and JSON in bench/results. ARGS="drain --quick" for one.
+	$(BIN)/python -m bench $(ARGS)
+
+lock: $(READY)  ## Choose the newest versions of all dependencies and write requirements.lock.
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-header --quiet \
+		--upgrade --output-file requirements.lock
+
+clean:          ## Remove what was built; databases of `make up` stay.
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Duly needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(READY)

@@ -1,0 +1,68 @@
+"""The application: routes, problems, and the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+
+import duly
+from duly.api import health, jobs
+from duly.api.documents import ProblemDocument
+from duly.api.inputs import JobInput
+from duly.api.problems import install_problems
+from duly.api.services import Services
+from duly.api.settings import ApiSettings
+from duly.http import EgressPolicy
+from duly.queue import Database
+from duly.service import Creator, Gatekeeper
+
+
+def create_app(database: Database, policy: EgressPolicy, settings: ApiSettings) -> FastAPI:
+    """Build the API on an open database. Whoever serves it runs its lifespan: its end answers what is in flight."""
+    services = Services(database, policy, settings, Creator(database), Gatekeeper(database))
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await services.gatekeeper.close()
+        await services.creator.close()
+
+    # No docs page: FastAPI's would load scripts from elsewhere.
+    app = FastAPI(
+        title="Duly",
+        version=duly.__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
+    app.state.services = services
+    install_problems(app, settings.retry_after_s)
+    app.include_router(jobs.router)
+    app.include_router(health.router)
+    _document(app)
+    return app
+
+
+def _document(app: FastAPI) -> None:
+    """Serve a document that also holds what the routes read and answer by hand."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = get_openapi(
+                title=app.title, version=app.version, routes=app.routes, summary="HTTP requests, run later, reliably"
+            )
+            _, definitions = models_json_schema(
+                [(JobInput, "validation"), (ProblemDocument, "serialization")],
+                ref_template="#/components/schemas/{model}",
+            )
+            document.setdefault("components", {}).setdefault("schemas", {}).update(definitions["$defs"])
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,62 @@
+"""Who asks, and may they: a bearer key with the route's scope."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPBearer
+
+from duly.api.problems import Problem
+from duly.api.services import services_of
+from duly.service import Principal, Scope
+
+_REALM = 'Bearer realm="duly"'
+_LONGEST_KEY = 200
+_bearer = HTTPBearer(auto_error=False, bearerFormat="duly_…", description="an API key of one project")
+
+
+def require(scope: Scope) -> Callable[..., Awaitable[Principal]]:
+    """A dependency that gives the caller, or ends the request: 401 without a living key, 403 without the scope."""
+
+    async def caller(request: Request, _: Annotated[object, Depends(_bearer)]) -> Principal:
+        principal = await _authenticated(request)
+        check_scope(principal, scope)
+        return principal
+
+    return caller
+
+
+def check_scope(principal: Principal, scope: Scope) -> None:
+    """Raise Problem 403 unless the key has the scope."""
+    if scope not in principal.scopes:
+        raise Problem(
+            403,
+            "missing-scope",
+            "The key may not do this",
+            f"the key lacks the scope {scope}: use a key that has it",
+            headers={"www-authenticate": f'{_REALM}, error="insufficient_scope", scope="{scope}"'},
+        )
+
+
+async def _authenticated(request: Request) -> Principal:
+    given = request.headers.getlist("authorization")
+    if not given:
+        raise _unauthorized("this needs an API key: send Authorization: Bearer duly_…", _REALM)
+    scheme, _, key = given[0].partition(" ")
+    key = key.strip()
+    if len(given) > 1 or scheme.lower() != "bearer" or not 0 < len(key) <= _LONGEST_KEY:
+        raise _unauthorized("the Authorization header must be: Bearer, one space, an API key", _REALM)
+    principal = await services_of(request).gatekeeper.authenticate(key)
+    if principal is None:
+        raise _unauthorized("the API key is unknown, expired or revoked", f'{_REALM}, error="invalid_token"')
+    return principal
+
+
+def _unauthorized(detail: str, challenge: str) -> Problem:
+    return Problem(401, "unauthorized", "A key is needed", detail, headers={"www-authenticate": challenge})
+
+
+Reader = Annotated[Principal, Depends(require("read"))]
+Writer = Annotated[Principal, Depends(require("write"))]

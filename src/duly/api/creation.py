@@ -1,0 +1,103 @@
+"""From the text of a request to a job: strict JSON, the shape of each field, the rules between; all faults at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from duly.api.inputs import LATER, JobInput
+from duly.api.problems import Problem
+from duly.api.strict_json import MalformedJsonError, Member, pointer, read_members
+from duly.http.policy import EgressPolicy
+from duly.model import NewJob
+from duly.service.faults import Fault, InvalidJobError
+from duly.service.jobs import Limits, new_http_job
+
+_ANY_URL = "https://placeholder.duly.invalid/"
+_SENTENCES = {
+    "missing": "is required",
+    "extra_forbidden": "is not a member that a job has: check the spelling",
+    "string_type": "must be a string",
+    "list_type": "must be an array",
+    "bytes_type": "must be JSON",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "dict_type": "must be an object",
+}
+
+
+def read_job(text: str, *, now: datetime, policy: EgressPolicy, limits: Limits, hops: int = 0) -> NewJob:
+    """Read a request's body. Raises Problem 400 if it is no JSON object, InvalidJobError with all that is wrong."""
+    try:
+        members, faults = read_members(text)
+    except MalformedJsonError as error:
+        raise Problem(400, "malformed", "The body is not JSON", str(error)) from None
+    values = {name: _value(name, member) for name, member in members.items()}
+    for name in LATER.intersection(values):
+        if values.pop(name) is not None:
+            faults.append(Fault(pointer(name), "is not supported yet: leave it out"))
+    job, more = _fitted(values, faults, now, policy, limits, hops)
+    faults.extend(more)
+    if faults or job is None:
+        raise InvalidJobError(faults)
+    return job
+
+
+def _value(name: str, member: Member) -> Any:
+    """`json` is kept as it was written: parsed and written anew, long numbers would lose digits."""
+    return member.text.encode() if name == "json" else member.value
+
+
+def _fitted(
+    values: Mapping[str, Any], known: Sequence[Fault], now: datetime, policy: EgressPolicy, limits: Limits, hops: int
+) -> tuple[NewJob | None, list[Fault]]:
+    """The job, or what is wrong beyond the known faults. Where a field is bad, the rules still run over the others."""
+    faults: list[Fault] = []
+    bad = {_root(fault) for fault in known}
+    try:
+        given = JobInput.model_validate({"url": _ANY_URL, **values} if "url" in bad else values)
+    except ValidationError as error:
+        faults.extend(_faults(error, values))
+        bad.update(_root(fault) for fault in faults)
+        if bad & {"run_at_local", "timezone"}:
+            bad |= {"run_at_local", "timezone"}
+        sound = {name: value for name, value in values.items() if pointer(name)[1:] not in bad}
+        given = JobInput.model_validate({"url": _ANY_URL, **sound})
+    try:
+        return new_http_job(given.spec(hops), now=now, policy=policy, limits=limits), faults
+    except InvalidJobError as error:
+        headers = values.get("headers")
+        found = (Fault(_named(fault.pointer, headers), fault.detail) for fault in error.faults)
+        faults.extend(fault for fault in found if _root(fault) not in bad)
+        return None, faults
+
+
+def _faults(error: ValidationError, values: Mapping[str, Any]) -> list[Fault]:
+    return [
+        Fault(_named(pointer(*found["loc"]), values.get("headers")), _sentence(found))
+        for found in error.errors(include_url=False, include_input=False)
+    ]
+
+
+def _sentence(found: Mapping[str, Any]) -> str:
+    if found["type"] == "value_error":
+        return str(found["ctx"]["error"])
+    return _SENTENCES.get(found["type"]) or str(found["msg"]).replace("Input should be", "must be")
+
+
+def _root(fault: Fault) -> str:
+    return fault.pointer.split("/")[1] if fault.pointer else ""
+
+
+def _named(place: str, headers: Any) -> str:
+    """The pointer into what was sent: headers given as an object are found by name, not by number."""
+    parts = place.split("/")
+    if not isinstance(headers, dict) or len(parts) < 3 or parts[1] != "headers" or not parts[2].isdigit():
+        return place
+    names = list(headers)
+    return pointer("headers", names[int(parts[2])])

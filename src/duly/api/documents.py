@@ -1,0 +1,124 @@
+"""The answers, for the OpenAPI document. `render` makes them; a test holds the two together."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+State = Literal["scheduled", "ready", "running", "succeeded", "dead", "cancelled"]
+Moment = Annotated[str, Field(description="RFC 3339, UTC", json_schema_extra={"format": "date-time"})]
+Seconds = Annotated[float, Field(description="seconds")]
+Headers = Annotated[list[list[str]], Field(description="[name, value] pairs; values of secret headers show as ***")]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class BackoffDocument(_Document):
+    """The delay before each retry."""
+
+    kind: Literal["exponential", "linear", "fixed", "steps"]
+    base: Seconds
+    factor: float
+    max: Seconds
+    jitter: float
+    steps: list[Seconds]
+
+
+class RetryDocument(_Document):
+    """How often, how long and on what the job is tried again."""
+
+    max_attempts: int
+    backoff: BackoffDocument
+    max_age: Seconds
+    on: str | list[int | str]
+
+
+class JobDocument(_Document):
+    """A job as it stands now."""
+
+    id: str
+    kind: str
+    state: State
+    reason: Annotated[str | None, Field(description="why it is dead")]
+    url: str | None
+    method: str | None
+    headers: Headers
+    has_body: bool
+    queue: str
+    concurrency_key: str | None
+    priority: int
+    tags: list[str]
+    metadata: Any
+    timeout: Seconds
+    retry: RetryDocument
+    run_at: Annotated[Moment, Field(description="when it was to run first")]
+    next_run_at: Annotated[Moment | None, Field(description="when it runs next; null while running and when final")]
+    expires_at: Moment | None
+    created_at: Moment
+    started_at: Annotated[Moment | None, Field(description="start of the last attempt")]
+    finished_at: Moment | None
+    attempts: Annotated[int, Field(description="how many were started")]
+    max_attempts: int
+    retry_plan: Annotated[list[Seconds], Field(description="the delays still to come, before jitter")]
+    last_outcome: str | None
+    last_status_code: int | None
+    last_error: str | None
+    lag_ms: Annotated[
+        int | None, Field(description="start of the first attempt minus run_at; null once there are more")
+    ]
+    cancel_requested: bool
+    request_body: Annotated[str, Field(description="with include=request_body, if it is text")] | None = None
+    request_body_base64: Annotated[str, Field(description="with include=request_body, if it is not text")] | None = None
+
+
+class JobListDocument(_Document):
+    """A page of jobs, the newest first. `next_cursor` null: there are no more."""
+
+    data: list[JobDocument]
+    next_cursor: str | None
+
+
+class AttemptDocument(_Document):
+    """One attempt that ended."""
+
+    number: int
+    trigger: Literal["schedule", "retry", "redrive", "manual", "recovery"]
+    started_at: Moment
+    finished_at: Moment
+    duration_ms: float
+    phases: Annotated[dict[str, float], Field(description="milliseconds: dns, connect, tls, first byte, total")]
+    outcome: str
+    status_code: int | None
+    error: str | None
+    response_headers: Headers
+    response_excerpt: Annotated[str | None, Field(description="the first bytes of the answer, as text")]
+    response_truncated: bool
+    retry_after_s: float | None
+    next_run_at: Moment | None
+
+
+class AttemptListDocument(_Document):
+    """The ledger of a job, the oldest attempt first."""
+
+    data: list[AttemptDocument]
+
+
+class FaultDocument(_Document):
+    """One thing that is wrong: in the body at a JSON pointer, or in a parameter of the query."""
+
+    detail: str
+    pointer: str | None = None
+    parameter: str | None = None
+
+
+class ProblemDocument(_Document):
+    """What went wrong (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[FaultDocument] | None = None

@@ -1,0 +1,265 @@
+"""A job as clients write it: the shape of every field, for reading requests and for the OpenAPI document.
+
+What a field may hold is here; how fields fit together is `duly.service.jobs`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal, TypeAlias
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
+
+from duly.model import Backoff, RetryPolicy
+from duly.model.jobs import DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT
+from duly.service.durations import parse_duration, show_duration
+from duly.service.faults import FieldError
+from duly.service.jobs import JobSpec
+from duly.service.moments import parse_local, parse_moment, parse_zone
+
+# Members of the contract that a later version brings. Refused, so that nobody believes they work.
+LATER = frozenset({"unique_key", "unique_for", "on_conflict", "on_success", "on_dead", "redact"})
+
+_YEAR = timedelta(days=366)
+_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
+_QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}", re.ASCII)
+_CLASS = re.compile(r"[1-5]xx", re.ASCII)
+_DURATION = {
+    "anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}],
+    "description": 'seconds as a number, or a string such as "10m", "1h30m", "500ms"',
+}
+
+
+def read_uuid(value: Any) -> UUID:
+    """A UUID in its one usual form: 32 digits in five groups. Raises FieldError."""
+    if not isinstance(value, str) or not _UUID.fullmatch(value):
+        raise FieldError("must be a UUID, such as 01890a5d-ac96-774b-bcce-b302099a8057")
+    return UUID(value)
+
+
+def _between(low: timedelta, high: timedelta) -> Callable[[Any], timedelta]:
+    def checked(value: Any) -> timedelta:
+        duration = parse_duration(value)
+        if not low <= duration <= high:
+            raise FieldError(f"must be from {show_duration(low)} to {show_duration(high)}")
+        return duration
+
+    return checked
+
+
+def _printable(longest: int) -> Callable[[str], str]:
+    def checked(value: str) -> str:
+        if not (0 < len(value) <= longest and value.isprintable()):
+            raise FieldError(f"must be 1 to {longest} characters, none of them a control character")
+        return value
+
+    return checked
+
+
+def _queue(value: str) -> str:
+    if not _QUEUE.fullmatch(value):
+        raise FieldError("must be 1 to 100 letters, digits and . _ : / -, starting with a letter or a digit")
+    return value
+
+
+def _base64(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise FieldError("must be a string in base64")
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise FieldError("is not base64 (RFC 4648, section 4, with padding)") from None
+
+
+def _utf8(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise FieldError("must be a string; for JSON use json, for other bytes body_base64")
+    return value.encode()
+
+
+def _pairs(value: Any) -> Any:
+    if isinstance(value, dict):
+        return [[name, text] for name, text in value.items()]
+    if not isinstance(value, list):
+        raise FieldError("must be an object, or an array of [name, value] pairs")
+    return value
+
+
+def _retry_on(value: Any) -> str | tuple[int | str, ...]:
+    if value in ("default", "all_non_2xx") and isinstance(value, str):
+        return str(value)
+    if isinstance(value, list) and 0 < len(value) <= 50 and all(_is_code(part) for part in value):
+        return tuple(value)
+    raise FieldError('must be "default", "all_non_2xx", or a list of status codes and classes such as [404, "5xx"]')
+
+
+def _is_code(part: Any) -> bool:
+    if isinstance(part, str):
+        return _CLASS.fullmatch(part) is not None
+    return isinstance(part, int) and not isinstance(part, bool) and 100 <= part <= 599
+
+
+_MOMENT = {"type": "string", "format": "date-time", "description": "RFC 3339 with an offset"}
+_LOCAL = {"type": "string", "description": "a local date-time without an offset, together with timezone"}
+_ZONE = {"type": "string", "description": "the name of an IANA time zone"}
+_ON = {
+    "anyOf": [
+        {"enum": ["default", "all_non_2xx"]},
+        {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^[1-5]xx$"}]}},
+    ]
+}
+_HEADERS = {
+    "anyOf": [
+        {"type": "object", "additionalProperties": {"type": "string"}},
+        {"type": "array", "items": {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}},
+    ]
+}
+
+Delay: TypeAlias = Annotated[timedelta, PlainValidator(_between(timedelta(0), _YEAR)), WithJsonSchema(_DURATION)]
+Timeout: TypeAlias = Annotated[
+    timedelta, PlainValidator(_between(timedelta(seconds=1), timedelta(minutes=15))), WithJsonSchema(_DURATION)
+]
+MaxAge: TypeAlias = Annotated[
+    timedelta, PlainValidator(_between(timedelta(seconds=1), _YEAR)), WithJsonSchema(_DURATION)
+]
+Moment: TypeAlias = Annotated[datetime, PlainValidator(parse_moment), WithJsonSchema(_MOMENT)]
+Local: TypeAlias = Annotated[datetime, PlainValidator(parse_local), WithJsonSchema(_LOCAL)]
+Zone: TypeAlias = Annotated[ZoneInfo, PlainValidator(parse_zone), WithJsonSchema(_ZONE)]
+Id: TypeAlias = Annotated[UUID, PlainValidator(read_uuid), WithJsonSchema({"type": "string", "format": "uuid"})]
+Bytes: TypeAlias = Annotated[
+    bytes, PlainValidator(_base64), WithJsonSchema({"type": "string", "contentEncoding": "base64"})
+]
+Text: TypeAlias = Annotated[bytes, PlainValidator(_utf8), WithJsonSchema({"type": "string"})]
+JsonText: TypeAlias = Annotated[bytes, WithJsonSchema({"description": "any JSON; its text is sent exactly as written"})]
+RetryOn: TypeAlias = Annotated[str | tuple[int | str, ...], PlainValidator(_retry_on), WithJsonSchema(_ON)]
+Pair: TypeAlias = Annotated[list[str], Field(min_length=2, max_length=2)]
+Headers: TypeAlias = Annotated[list[Pair], BeforeValidator(_pairs), WithJsonSchema(_HEADERS)]
+Tag: TypeAlias = Annotated[str, AfterValidator(_printable(100)), Field(max_length=100)]
+
+
+class _Input(BaseModel):
+    """Strict: nothing is converted by guessing, unknown members are refused. A null member counts as left out."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_left_out(cls, value: Any) -> Any:
+        return {name: part for name, part in value.items() if part is not None} if isinstance(value, dict) else value
+
+
+class BackoffInput(_Input):
+    """The delay before each retry; a part left out takes its default."""
+
+    kind: Literal["exponential", "linear", "fixed", "steps"] = "exponential"
+    base: Delay | None = None
+    factor: Annotated[float, Field(ge=1, le=100)] | None = None
+    max: Delay | None = None
+    jitter: Annotated[float, Field(ge=0, le=1)] | None = None
+    steps: Annotated[list[Delay], Field(min_length=1, max_length=50)] | None = None
+
+    @model_validator(mode="after")
+    def _fits_kind(self) -> BackoffInput:
+        if (self.kind == "steps") != (self.steps is not None):
+            raise FieldError('steps are the delays of the kind "steps": give both or neither')
+        if self.kind == "steps" and self.base is not None:
+            raise FieldError('the kind "steps" has no base: its delays are the steps')
+        if self.kind != "exponential" and self.factor is not None:
+            raise FieldError('only the kind "exponential" has a factor')
+        return self
+
+    def backoff(self) -> Backoff:
+        """The rule that this describes."""
+        default = Backoff()
+        steps = tuple(self.steps or ())
+        return Backoff(
+            kind=self.kind,
+            base=default.base if self.base is None else self.base,
+            factor=default.factor if self.factor is None else self.factor,
+            max=max(default.max, *steps, timedelta(0)) if self.max is None else self.max,
+            jitter=default.jitter if self.jitter is None else self.jitter,
+            steps=steps,
+        )
+
+
+class RetryInput(_Input):
+    """How often, how long and on what a job is tried again."""
+
+    max_attempts: Annotated[int, Field(ge=1, le=50)] | None = None
+    backoff: BackoffInput | None = None
+    max_age: MaxAge | None = None
+    on: RetryOn | None = None
+
+    def policy(self) -> RetryPolicy:
+        """The rule that this describes."""
+        default = RetryPolicy()
+        return RetryPolicy(
+            max_attempts=self.max_attempts or default.max_attempts,
+            backoff=self.backoff.backoff() if self.backoff else default.backoff,
+            max_age=self.max_age or default.max_age,
+            on=self.on if self.on is not None else default.on,
+        )
+
+
+class JobInput(_Input):
+    """A job to create. Only `url` is required."""
+
+    url: Annotated[str, Field(max_length=8192, description="where to send the request: http or https")]
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] = "POST"
+    headers: Headers = Field(default_factory=list)
+    json_text: JsonText | None = Field(None, alias="json")
+    body: Text | None = None
+    body_base64: Bytes | None = None
+    run_at: Moment | None = None
+    delay: Delay | None = None
+    run_at_local: Local | None = None
+    timezone: Zone | None = None
+    id: Id | None = None
+    timeout: Timeout = DEFAULT_TIMEOUT
+    retry: RetryInput | None = None
+    queue: Annotated[str, AfterValidator(_queue), Field(max_length=100)] = DEFAULT_QUEUE
+    concurrency_key: Annotated[str, AfterValidator(_printable(200)), Field(max_length=200)] | None = None
+    priority: Annotated[int, Field(ge=0, le=9, description="0 first, 9 last")] = DEFAULT_PRIORITY
+    tags: Annotated[list[Tag], Field(max_length=20)] = Field(default_factory=list)
+    metadata: Annotated[Any, Field(description="JSON of your own, at most 4 KB")] = None
+    expires_at: Moment | None = None
+
+    def spec(self, hops: int = 0) -> JobSpec:
+        """What is asked for, for the rules between fields."""
+        return JobSpec(
+            url=self.url,
+            method=self.method,
+            headers=tuple((name, value) for name, value in self.headers),
+            json=self.json_text,
+            body=self.body,
+            body_base64=self.body_base64,
+            run_at=self.run_at,
+            delay=self.delay,
+            run_at_local=self.run_at_local,
+            timezone=self.timezone,
+            id=self.id,
+            timeout=self.timeout,
+            retry=self.retry.policy() if self.retry else RetryPolicy(),
+            queue=self.queue,
+            concurrency_key=self.concurrency_key,
+            priority=self.priority,
+            tags=tuple(dict.fromkeys(self.tags)),
+            metadata=self.metadata,
+            expires_at=self.expires_at,
+            hops=hops,
+        )

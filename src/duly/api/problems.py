@@ -1,0 +1,151 @@
+"""Errors as clients see them: problem details (RFC 9457), one table from Duly's errors to status codes.
+
+A problem says what, where and what to do. It repeats no value that was sent: a rejected input may hold secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from duly.model.errors import DatabaseUnavailableError, IdConflictError, NotFoundError, SchemaError, WrongStateError
+from duly.service.faults import BodyTooLargeError, InvalidJobError
+
+MEDIA_TYPE = "application/problem+json"
+MOST_ERRORS = 100
+
+
+class Problem(Exception):
+    """Ends a request with a problem. `slug` names the kind, for programs; `errors` says what is wrong where."""
+
+    def __init__(
+        self,
+        status: int,
+        slug: str,
+        title: str,
+        detail: str,
+        *,
+        errors: Sequence[Mapping[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.slug = slug
+        self.title = title
+        self.detail = detail
+        self.errors = errors
+        self.headers = headers
+
+    def answer(self) -> JSONResponse:
+        """The response that says so."""
+        content: dict[str, Any] = {
+            "type": f"urn:duly:problem:{self.slug}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if self.errors:
+            content["errors"] = list(self.errors[:MOST_ERRORS])
+        headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **(self.headers or {})}
+        return JSONResponse(content, self.status, headers, MEDIA_TYPE)
+
+
+def invalid(errors: Sequence[Mapping[str, str]]) -> Problem:
+    """422: well-formed, and wrong; `errors` lists every fault."""
+    count = len(errors)
+    detail = f"{count} {'thing is' if count == 1 else 'things are'} wrong with the request; see errors"
+    return Problem(422, "invalid-input", "The input is not valid", detail, errors=errors)
+
+
+def not_found() -> Problem:
+    """404: the same answer for what never was and for what is somebody else's."""
+    return Problem(404, "not-found", "Not found", "there is no such thing here, or it belongs to another project")
+
+
+def install_problems(app: FastAPI, retry_after_s: int) -> None:
+    """Make every error that a request can end with a problem."""
+
+    def unavailable(_: Request, error: Exception) -> JSONResponse:
+        return Problem(
+            503,
+            "unavailable",
+            "The service is not available for the moment",
+            "the database is away or busy, and nothing was accepted: send the request again, with the same id",
+            headers={"retry-after": str(retry_after_s)},
+        ).answer()
+
+    app.add_exception_handler(DatabaseUnavailableError, unavailable)
+    app.add_exception_handler(SchemaError, unavailable)
+    for kind, handler in _HANDLERS.items():
+        app.add_exception_handler(kind, handler)
+
+
+def _from_problem(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Problem)
+    return error.answer()
+
+
+def _from_framework(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return not_found().answer()
+    if error.status_code == 405:
+        detail = "this resource does not have that method; the Allow header lists those it has"
+        return Problem(405, "method-not-allowed", "Method not allowed", detail, headers=error.headers).answer()
+    title = HTTPStatus(error.status_code).phrase
+    return Problem(error.status_code, "http", title, title, headers=error.headers).answer()
+
+
+def _from_invalid_job(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, InvalidJobError)
+    return invalid([{"pointer": fault.pointer, "detail": fault.detail} for fault in error.faults]).answer()
+
+
+def _from_large_body(_: Request, error: Exception) -> JSONResponse:
+    return Problem(413, "too-large", "The body is too large", str(error)).answer()
+
+
+def _from_id_conflict(_: Request, error: Exception) -> JSONResponse:
+    return Problem(
+        409,
+        "id-conflict",
+        "The id is taken",
+        str(error),
+        errors=[{"pointer": "/id", "detail": "names a different job"}],
+    ).answer()
+
+
+def _from_wrong_state(_: Request, error: Exception) -> JSONResponse:
+    return Problem(409, "wrong-state", "The job's state does not allow this", str(error)).answer()
+
+
+def _from_not_found(_: Request, error: Exception) -> JSONResponse:
+    return not_found().answer()
+
+
+def _from_disconnect(_: Request, error: Exception) -> JSONResponse:
+    """Nobody reads this; without it a client that hangs up would look like a fault of ours in the log."""
+    return Problem(400, "cut-off", "The request was cut off", "the request ended before its body was complete").answer()
+
+
+def _from_anything(_: Request, error: Exception) -> JSONResponse:
+    return Problem(500, "internal", "Internal error", "something went wrong on our side; the log has more").answer()
+
+
+_HANDLERS = {
+    Problem: _from_problem,
+    HTTPException: _from_framework,
+    InvalidJobError: _from_invalid_job,
+    BodyTooLargeError: _from_large_body,
+    IdConflictError: _from_id_conflict,
+    WrongStateError: _from_wrong_state,
+    NotFoundError: _from_not_found,
+    ClientDisconnect: _from_disconnect,
+    Exception: _from_anything,
+}

@@ -1,0 +1,110 @@
+"""Jobs and attempts as JSON. The fields are `documents`' fields; what is not named here is not shown."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime, timedelta
+from typing import Any
+
+from duly.model import RetryPolicy
+from duly.queue import AttemptView, JobView
+from duly.service.jobs import KIND
+from duly.service.moments import show_moment
+from duly.service.views import lag, masked_headers, retry_plan
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def job_json(job: JobView) -> dict[str, Any]:
+    """A job, without its body."""
+    request = job.payload if job.kind == KIND and isinstance(job.payload, dict) else {}
+    late = lag(job)
+    return {
+        "id": str(job.id),
+        "kind": job.kind,
+        "state": str(job.state),
+        "reason": job.reason,
+        "url": request.get("url"),
+        "method": request.get("method"),
+        "headers": masked_headers(request.get("headers", ())),
+        "has_body": job.has_body,
+        "queue": job.queue,
+        "concurrency_key": job.concurrency_key,
+        "priority": job.priority,
+        "tags": list(job.tags),
+        "metadata": job.metadata,
+        "timeout": round(_seconds(job.timeout), 3),  # a four-byte float in the table
+        "retry": _retry_json(job.retry),
+        "run_at": show_moment(job.run_at),
+        "next_run_at": _moment(job.next_run_at),
+        "expires_at": _moment(job.expires_at),
+        "created_at": show_moment(job.created_at),
+        "started_at": _moment(job.started_at),
+        "finished_at": _moment(job.finished_at),
+        "attempts": job.attempts,
+        "max_attempts": job.max_attempts,
+        "retry_plan": [_seconds(delay) for delay in retry_plan(job)],
+        "last_outcome": job.last_outcome,
+        "last_status_code": job.last_status_code,
+        "last_error": job.last_error,
+        "lag_ms": None if late is None else late // _MILLISECOND,
+        "cancel_requested": job.cancel_requested,
+    }
+
+
+def body_json(body: bytes | None) -> dict[str, str | None]:
+    """A stored body: as text if it is UTF-8, else in base64."""
+    if body is None:
+        return {"request_body": None}
+    try:
+        return {"request_body": body.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"request_body_base64": base64.b64encode(body).decode("ascii")}
+
+
+def attempt_json(attempt: AttemptView) -> dict[str, Any]:
+    """An attempt as its owner may see it: no worker, no remote address."""
+    detail = attempt.detail
+    duration_ms = detail.get("duration_ms", (attempt.finished_at - attempt.started_at) / _MILLISECOND)
+    return {
+        "number": attempt.number,
+        "trigger": attempt.trigger,
+        "started_at": show_moment(attempt.started_at),
+        "finished_at": show_moment(attempt.finished_at),
+        "duration_ms": duration_ms,
+        "phases": detail.get("phases", {}),
+        "outcome": attempt.outcome,
+        "status_code": attempt.status_code,
+        "error": attempt.error,
+        "response_headers": detail.get("response_headers", []),
+        "response_excerpt": None if attempt.excerpt is None else attempt.excerpt.decode("utf-8", "replace"),
+        "response_truncated": bool(detail.get("excerpt_truncated", False)),
+        "retry_after_s": detail.get("retry_after_s"),
+        "next_run_at": _moment(attempt.next_run_at),
+    }
+
+
+def _retry_json(retry: RetryPolicy) -> dict[str, Any]:
+    backoff = retry.backoff
+    return {
+        "max_attempts": retry.max_attempts,
+        "backoff": {
+            "kind": backoff.kind,
+            "base": _seconds(backoff.base),
+            "factor": backoff.factor,
+            "max": _seconds(backoff.max),
+            "jitter": backoff.jitter,
+            "steps": [_seconds(step) for step in backoff.steps],
+        },
+        "max_age": _seconds(retry.max_age),
+        "on": retry.on if isinstance(retry.on, str) else list(retry.on),
+    }
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return None if moment is None else show_moment(moment)
+
+
+def _seconds(duration: timedelta) -> int | float:
+    seconds = duration.total_seconds()
+    return int(seconds) if seconds.is_integer() else seconds

@@ -1,0 +1,177 @@
+"""JSON as Duly takes it: strict, with pointers for what is wrong, and the exact text of every top-level member.
+
+Python's parser reads more than JSON (NaN, half a surrogate pair) and forgets digits; PostgreSQL stores no such thing.
+What is refused is refused here, by place. Values are never part of a message.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from duly.model.storable import storable_text
+from duly.service.faults import Fault
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_SUSPECT_ESCAPE = re.compile(r"\\u(?:d[89a-f]|0000)", re.IGNORECASE)
+_POINTER_LIMIT = 200
+
+DUPLICATE = "is given twice in one object: leave one out"
+
+
+class MalformedJsonError(ValueError):
+    """The text is not one JSON object. The message says where, and repeats nothing of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One top-level member: its value, and its text exactly as it stood."""
+
+    value: Any
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Bad:
+    """Stands in the parsed value where something is refused."""
+
+    why: str
+
+
+def read_members(text: str) -> tuple[dict[str, Member], list[Fault]]:
+    """Read one JSON object. Members with a fault are left out. Raises MalformedJsonError if it is no JSON object."""
+    members: dict[str, Member] = {}
+    faults: list[Fault] = []
+    for name, member, suspect in _Reader(text).members():
+        found = _faults(name, member) if suspect else []
+        if name in members:
+            found.append(Fault(pointer(name), DUPLICATE))
+        if found:
+            faults.extend(found)
+            members.pop(name, None)
+        else:
+            members[name] = member
+    return members, faults
+
+
+def pointer(*path: str | int) -> str:
+    """The JSON pointer (RFC 6901) of a path, cut to a sane length and storable as text whatever the names hold."""
+    parts = (str(part).replace("~", "~0").replace("/", "~1") for part in path)
+    return storable_text("".join(f"/{part}" for part in parts), _POINTER_LIMIT)
+
+
+class _Reader:
+    """Walks the top level by hand, which keeps each member's text; what is inside goes to Python's fast parser."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._bad = 0
+        self._decoder = json.JSONDecoder(
+            parse_float=self._float, parse_constant=self._constant, object_pairs_hook=self._object
+        )
+
+    def members(self) -> Iterator[tuple[str, Member, bool]]:
+        """Name, member, and whether something in it needs a closer look."""
+        at = self._after_space(0)
+        if self._text[at : at + 1] != "{":
+            raise MalformedJsonError("the body must be one JSON object")
+        at = self._after_space(at + 1)
+        while self._text[at : at + 1] != "}":
+            if self._text[at : at + 1] != '"':
+                raise self._malformed(at, "expecting a member name in double quotes")
+            name_at, bad_before = at, self._bad
+            name, at = self._value(at)
+            at = self._after_space(at)
+            if self._text[at : at + 1] != ":":
+                raise self._malformed(at, "expecting ':'")
+            start = self._after_space(at + 1)
+            value, end = self._value(start)
+            suspect = self._bad > bad_before or _SUSPECT_ESCAPE.search(self._text, name_at, end) is not None
+            yield name, Member(value, self._text[start:end]), suspect
+            at = self._after_space(end)
+            if self._text[at : at + 1] == ",":
+                at = self._after_space(at + 1)
+                if self._text[at : at + 1] != "}":
+                    continue
+            elif self._text[at : at + 1] == "}":
+                break
+            raise self._malformed(at, "expecting ',' or '}' after a member, and no comma after the last")
+        at = self._after_space(at + 1)
+        if at != len(self._text):
+            raise self._malformed(at, "expecting nothing after the object")
+
+    def _value(self, at: int) -> tuple[Any, int]:
+        try:
+            return self._decoder.raw_decode(self._text, at)
+        except json.JSONDecodeError as error:
+            raise self._malformed(error.pos, error.msg.removesuffix(" at").lower()) from None
+        except RecursionError:
+            raise self._malformed(at, "nested too deeply") from None
+        except ValueError:
+            raise self._malformed(at, "a number with too many digits") from None
+
+    def _after_space(self, at: int) -> int:
+        found = _SPACE.match(self._text, at)
+        return found.end() if found else at
+
+    def _malformed(self, at: int, why: str) -> MalformedJsonError:
+        line = self._text.count("\n", 0, at) + 1
+        column = at - self._text.rfind("\n", 0, at)
+        return MalformedJsonError(f"the body is not valid JSON: line {line}, column {column}: {why}")
+
+    def _refuse(self, why: str) -> _Bad:
+        self._bad += 1
+        return _Bad(why)
+
+    def _float(self, digits: str) -> float | _Bad:
+        number = float(digits)
+        return number if math.isfinite(number) else self._refuse("is a number too large for most readers of JSON")
+
+    def _constant(self, _: str) -> _Bad:
+        return self._refuse("is no JSON value: there is no NaN and no Infinity")
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) != len(pairs):
+            seen: set[str] = set()
+            for name, _ in pairs:
+                if name in seen:
+                    members[name] = self._refuse(DUPLICATE)
+                seen.add(name)
+        return members
+
+
+def _faults(name: str, member: Member) -> list[Fault]:
+    """What is refused inside a member. Bytes may hold a NUL, so `body` may; it must still be real Unicode."""
+    faults: list[Fault] = []
+    for path, value in _walk(name, member.value):
+        if isinstance(value, _Bad):
+            faults.append(Fault(pointer(*path), value.why))
+        for part in (value, path[-1]):
+            if not isinstance(part, str):
+                continue
+            if _is_torn(part):
+                faults.append(Fault(pointer(*path), "has half a surrogate pair: send valid Unicode"))
+            elif "\x00" in part and name != "body":
+                faults.append(Fault(pointer(*path), "has a NUL character (\\u0000), which cannot be stored"))
+    return faults
+
+
+def _walk(name: str, value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Every value inside, with its path; without recursion, since a value may be nested very deeply."""
+    open_values: list[tuple[tuple[str | int, ...], Any]] = [((name,), value)]
+    while open_values:
+        path, inside = open_values.pop()
+        yield path, inside
+        if isinstance(inside, dict):
+            open_values.extend(((*path, key), part) for key, part in inside.items())
+        elif isinstance(inside, list):
+            open_values.extend(((*path, place), part) for place, part in enumerate(inside))
+
+
+def _is_torn(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)

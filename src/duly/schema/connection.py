@@ -1,0 +1,9 @@
+"""What counts as a connection: the driver's own, or one lent by its pool."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import asyncpg
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"

@@ -1,0 +1,68 @@
+"""What the API does, without HTTP: accounts, projects, keys, signing secrets, creating jobs and showing them.
+
+May import: `duly.http`, `duly.queue`, `duly.model`. Knows no framework and no status codes.
+Tables: account, project, api_key, signing_secret, read and written here; everything else only through `duly.queue`.
+Must hold: every read and write names its owner; a key's text and a secret's bytes are never logged; a create that was
+answered is committed; a key that was revoked is refused from that moment on.
+"""
+
+from duly.service.accounts import (
+    Account,
+    DefaultTenant,
+    Project,
+    create_account,
+    create_project,
+    ensure_default,
+    list_accounts,
+    list_projects,
+)
+from duly.service.creating import Creator
+from duly.service.faults import BodyTooLargeError, Fault, FieldError, InvalidJobError
+from duly.service.jobs import JobSpec, Limits, new_http_job
+from duly.service.keys import (
+    SCOPES,
+    CreatedKey,
+    Gatekeeper,
+    KeyInfo,
+    Principal,
+    Scope,
+    authenticate,
+    create_key,
+    list_keys,
+    revoke_key,
+)
+from duly.service.secrets import SigningSecret, SigningSecrets, create_secret, list_secrets, rotate_secret
+
+__all__ = [
+    "SCOPES",
+    "Account",
+    "BodyTooLargeError",
+    "CreatedKey",
+    "Creator",
+    "DefaultTenant",
+    "Fault",
+    "FieldError",
+    "Gatekeeper",
+    "InvalidJobError",
+    "JobSpec",
+    "KeyInfo",
+    "Limits",
+    "Principal",
+    "Project",
+    "Scope",
+    "SigningSecret",
+    "SigningSecrets",
+    "authenticate",
+    "create_account",
+    "create_key",
+    "create_project",
+    "create_secret",
+    "ensure_default",
+    "list_accounts",
+    "list_keys",
+    "list_projects",
+    "list_secrets",
+    "new_http_job",
+    "revoke_key",
+    "rotate_secret",
+]

@@ -1,0 +1,111 @@
+"""What is shown of a job and of an attempt beyond the stored fields. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from duly.model import FINAL, NewJob, State
+from duly.queue import JobView, Owner
+
+MASK = "***"
+
+# Headers whose value is a credential by their nature. Delivered intact, hidden on read.
+SECRET_HEADERS = frozenset(
+    {
+        "api-key",
+        "apikey",
+        "authorization",
+        "cookie",
+        "proxy-authorization",
+        "set-cookie",
+        "x-access-token",
+        "x-amz-security-token",
+        "x-api-key",
+        "x-api-token",
+        "x-auth-key",
+        "x-auth-token",
+        "x-csrf-token",
+        "x-functions-key",
+        "x-gitlab-token",
+        "x-goog-api-key",
+        "x-hub-signature",
+        "x-hub-signature-256",
+        "x-secret",
+        "x-shopify-access-token",
+        "x-token",
+        "x-vault-token",
+        "x-xsrf-token",
+    }
+)
+_SECRET_ENDINGS = ("-api-key", "-apikey", "-authorization", "-password", "-secret", "-token")
+
+
+def masked_headers(headers: Iterable[Any]) -> list[list[str]]:
+    """Name and value pairs in their order, the values of secret headers replaced by "***"."""
+    return [[name, MASK if is_secret_header(name) else value] for name, value in headers]
+
+
+def is_secret_header(name: str) -> bool:
+    """Whether a header's value is a credential, by its name."""
+    plain = name.lower().replace("_", "-")
+    return plain in SECRET_HEADERS or plain.endswith(_SECRET_ENDINGS)
+
+
+def retry_plan(job: JobView) -> tuple[timedelta, ...]:
+    """The delays that may still come, before jitter; not the one that a waiting retry is in.
+
+    While an attempt runs, the delay after its failure is the first.
+    """
+    if job.state in FINAL:
+        return ()
+    failures = job.attempts - (job.final_attempt - job.max_attempts)
+    left = job.final_attempt - job.attempts
+    if job.state is not State.RUNNING:
+        return job.retry.plan(max(failures, 0), max(left - 1, 0))
+    return job.retry.plan(max(failures - 1, 0), max(left, 0))
+
+
+def lag(job: JobView) -> timedelta | None:
+    """How late the first attempt started; None before it, and after it, when only the last one's start is at hand."""
+    if job.attempts != 1 or job.started_at is None:
+        return None
+    return max(job.started_at - job.run_at, timedelta(0))
+
+
+def as_created(owner: Owner, job: NewJob, now: datetime) -> JobView:
+    """A job as it stands right after it was stored, told without the database; times are by the caller's clock."""
+    run_at = job.run_at or now + (job.delay or timedelta(0))
+    return JobView(
+        id=job.id,
+        account_id=owner.account_id,
+        project_id=owner.project_id,
+        queue=job.queue,
+        concurrency_key=job.concurrency_key,
+        kind=job.kind,
+        payload=job.payload,
+        body=job.body,
+        has_body=job.body is not None,
+        priority=job.priority,
+        state=State.SCHEDULED if run_at > now else State.READY,
+        reason=None,
+        attempts=0,
+        final_attempt=job.retry.max_attempts,
+        max_attempts=job.retry.max_attempts,
+        run_at=run_at,
+        next_run_at=run_at,
+        timeout=job.timeout,
+        retry=job.retry,
+        tags=job.tags,
+        metadata=job.metadata,
+        expires_at=job.expires_at,
+        created_at=now,
+        started_at=None,
+        finished_at=None,
+        last_outcome=None,
+        last_status_code=None,
+        last_error=None,
+        cancel_requested=False,
+        result=None,
+    )
