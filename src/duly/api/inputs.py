@@ -230,7 +230,7 @@ class JobInput(_Input):
     run_at_local: Local | None = None
     timezone: Zone | None = None
     id: Id | None = None
-    timeout: Timeout = DEFAULT_TIMEOUT
+    timeout: Annotated[Timeout, Field(json_schema_extra={"default": 30})] = DEFAULT_TIMEOUT
     retry: RetryInput | None = None
     queue: Annotated[str, AfterValidator(_queue), Field(max_length=100)] = DEFAULT_QUEUE
     concurrency_key: Annotated[str, AfterValidator(_printable(200)), Field(max_length=200)] | None = None

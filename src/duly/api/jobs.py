@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
@@ -21,7 +22,7 @@ from duly.api.services import Services, ServicesHere
 from duly.http import HOPS_HEADER
 from duly.model import NewJob
 from duly.model.errors import DatabaseUnavailableError, WrongStateError
-from duly.queue import JobView, Owner, cancel, get_job, list_attempts, list_jobs, redrive, run_now
+from duly.queue import Enqueued, JobView, Owner, cancel, get_job, list_attempts, list_jobs, redrive, run_now
 from duly.service import Principal
 from duly.service.views import as_created
 
@@ -74,11 +75,11 @@ async def create_job(request: Request, caller: Writer, services: ServicesHere) -
     text = await read_text(request, services.settings)
     now = datetime.now(UTC)
     job = read_job(text, now=now, policy=services.policy, limits=services.settings.limits, hops=hops)
-    result = await services.creator.create(caller.owner, job)
+    enqueued = await services.creator.create(caller.owner, job)
     headers = {**HEADERS, "location": f"{services.settings.base_url.rstrip('/')}/v1/jobs/{job.id}"}
-    if result == "repeated":
+    if enqueued.result == "repeated":
         headers["idempotency-replayed"] = "true"
-    return JSONResponse(job_json(await _stored(services, caller.owner, job, now)), 201, headers)
+    return JSONResponse(job_json(await _stored(services, caller.owner, job, enqueued)), 201, headers)
 
 
 @router.get(
@@ -217,13 +218,16 @@ async def _found(services: Services, caller: Principal, id_text: str) -> JobView
     return job
 
 
-async def _stored(services: Services, owner: Owner, job: NewJob, asked_at: datetime) -> JobView:
-    """The job as the database has it. It is committed: a database that goes away now must not look like a failure."""
-    try:
-        stored = await get_job(services.database, owner, job.id)
-    except DatabaseUnavailableError:
-        stored = None
-    return stored or as_created(owner, job, asked_at)
+async def _stored(services: Services, owner: Owner, job: NewJob, enqueued: Enqueued) -> JobView:
+    """The job as it was created; a repeated one as it stands now.
+
+    It is committed: a database that goes away now must not look like a failure.
+    """
+    stored = None
+    if enqueued.result == "repeated":
+        with contextlib.suppress(DatabaseUnavailableError):
+            stored = await get_job(services.database, owner, job.id)
+    return stored or as_created(owner, job, enqueued.stored_at)
 
 
 def _checked_headers(request: Request) -> int:

@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_out = Console(highlight=False, markup=False, soft_wrap=True)
-_err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+_out = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+_err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+_WIDTH_OF_A_FILE = 10_000  # a pipe or a file has no edge: one row, one line
 
 
 def say(line: str = "") -> None:
@@ -38,13 +39,14 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table; cells are shown as text, whatever they hold."""
+    """A table; cells are shown as text, whatever they hold. An id stays whole, so that it can be copied."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column == "id")
     for row in rows:
         table.add_row(*(Text(shown(cell)) for cell in row))
-    Console(highlight=False, markup=False).print(table)
+    width = None if sys.stdout.isatty() else _WIDTH_OF_A_FILE
+    Console(highlight=False, markup=False, emoji=False, width=width).print(table)
 
 
 def shown(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 from typing import Annotated
 from uuid import UUID
 
@@ -68,7 +69,12 @@ def redrive_(
 
 async def _redriven(db: Database, job_id: UUID) -> bool:
     view = await found_job(db, job_id)
-    return (
-        await redrive(db, Owner(view.account_id, view.project_id), job_id, by=f"{getpass.getuser()} (command line)")
-        == "redriven"
-    )
+    owner = Owner(view.account_id, view.project_id)
+    return await redrive(db, owner, job_id, by=f"{_me()} (command line)") == "redriven"
+
+
+def _me() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as containers have
+        return f"uid {os.getuid()}"

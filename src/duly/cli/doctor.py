@@ -52,7 +52,7 @@ def findings(state: Health, ledger: Conservation, workers: list[WorkerView]) -> 
     ]
     if state.oldest_snapshot_seconds > 600:
         found.append(
-            f"a session has held a snapshot for {state.oldest_snapshot_seconds:.0f} s ({state.oldest_snapshot_holder}): "
+            f"a snapshot has been held for {state.oldest_snapshot_seconds:.0f} s by {state.oldest_snapshot_holder}: "
             "vacuum cannot clean up behind it; end it if nobody needs it"
         )
     if not any(worker.alive for worker in workers):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import asyncpg
 import typer
 
 from duly import __version__
@@ -34,11 +35,27 @@ def version(show: bool = typer.Option(False, "--version", help="Print the versio
 
 
 def run() -> None:
-    """Entry point: what Duly raises on purpose becomes one sentence and exit code 1."""
+    """Entry point: what is raised on purpose, and a right that the role lacks, become one sentence and exit code 1."""
     try:
         app()
-    except DulyError as error:
-        complain(str(error))
-        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        sentence = _sentence(error)
+        if sentence is None:
+            raise
+        complain(sentence)
+        sys.exit(1)
+
+
+def _sentence(error: Exception) -> str | None:
+    """What to tell a person; None for what nobody foresaw. Loops raise inside groups: the first one speaks."""
+    match error:
+        case DulyError():
+            return str(error)
+        case asyncpg.InsufficientPrivilegeError():
+            return f"this database role lacks a right: {error}; see docs/how-to/grants.md"
+        case ExceptionGroup():
+            return _sentence(error.exceptions[0])
+        case _:
+            return None

@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -74,12 +75,23 @@ def found_database_url(given: str | None, home: Path | None) -> str:
     none.
     """
     if given:
-        return given
+        return checked_database_url(given)
     credentials = (home or default_home()) / "credentials.json"
     try:
         url = json.loads(credentials.read_text())["database_url"]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidInputError(
             f"no database: give --database-url (or DULY_DATABASE_URL), or start `duly up` (looked for {credentials})"
         ) from error
     return str(url)
+
+
+def checked_database_url(url: str) -> str:
+    """The URL as given. Raises InvalidInputError if it is not PostgreSQL's, without repeating it (passwords)."""
+    try:
+        known = urlsplit(url).scheme in ("postgresql", "postgres")
+    except ValueError:
+        known = False
+    if not known:
+        raise InvalidInputError("the database URL is not PostgreSQL's: write it as postgresql://user@host:port/name")
+    return url

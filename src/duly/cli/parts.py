@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from duly.api import ApiServer, ApiSettings, create_app
 from duly.http import Deliverer, EgressPolicy
@@ -22,6 +23,8 @@ from duly.service.jobs import KIND
 from duly.upkeep import Upkeep
 from duly.worker import Wakeups, Worker, WorkerConfig
 from duly.worker.runtime import Drained
+
+_HOST_AND_PORT = re.compile(r"(?:\[([^\]]+)\]|([^:,\[\]]+))(?::(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +98,29 @@ async def work(
 
 
 def own_addresses(database_url: str, listeners: Sequence[tuple[str, int]]) -> list[str]:
-    """What no job may call: the database's address if it is given as one, and our own listeners."""
-    own = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in listeners]
-    parts = urlsplit(database_url)
-    port = parts.port or 5432
-    for host in [parts.hostname or "", *parse_qs(parts.query).get("host", [])]:
-        try:
-            address = ipaddress.ip_address(host)
-        except ValueError:
-            if host == "localhost":
-                own += [f"127.0.0.1:{port}", f"[::1]:{port}"]
-            continue
-        own.append(f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}")
-    return own
+    """What no job may call: the database's addresses as far as they are given as such, and our own listeners."""
+    own = [place for host, port in listeners for place in _places(host, port)]
+    hosts, ports = _database_hosts(database_url)
+    return own + [place for host in hosts for port in ports or ["5432"] for place in _places(host, port)]
+
+
+def _database_hosts(url: str) -> tuple[list[str], list[str]]:
+    """Every host and every port in the URL, which may list several of them, before the path and in the query."""
+    parts = urlsplit(url)
+    query = parse_qs(parts.query)
+    listed = _HOST_AND_PORT.findall(parts.netloc.rpartition("@")[2])
+    hosts = [bracketed or plain for bracketed, plain, _ in listed] + ",".join(query.get("host", [])).split(",")
+    ports = [port for _, _, port in listed] + ",".join(query.get("port", [])).split(",")
+    return [unquote(host) for host in hosts if host], sorted({port for port in ports if port.isdecimal()})
+
+
+def _places(host: str, port: int | str) -> list[str]:
+    if int(port) == 0:  # any free one: not known yet
+        return []
+    if host == "localhost":
+        return [f"127.0.0.1:{port}", f"[::1]:{port}"]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return []  # a name, or the folder of a socket
+    return [f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"]

@@ -69,9 +69,14 @@ def worker(
         str | None, typer.Option("--queues", help="Serve these queues only, as mail,reports.", show_default=False)
     ] = None,
     lease: Annotated[
-        float, typer.Option("--lease", min=1, help="Seconds after which a worker that fell silent counts as lost.")
+        float,
+        typer.Option(
+            "--lease", min=1, max=86_400, help="Seconds after which a worker that fell silent counts as lost."
+        ),
     ] = 20,
-    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that a stop waits for running jobs.")] = 25,
+    grace: Annotated[
+        float, typer.Option("--grace", min=0, max=86_400, help="Seconds that a stop waits for running jobs.")
+    ] = 25,
     allow: Allow = [],  # noqa: B006  typer reads the default, nobody changes it
     deny: Deny = [],  # noqa: B006
     allow_port: AllowPort = [],  # noqa: B006

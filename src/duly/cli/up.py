@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
+import re
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import typer
 
-from duly.api.serve import PortTakenError
+from duly.api.serve import AddressError, PortTakenError
 from duly.cli import credentials
 from duly.cli.console import note, say
 from duly.cli.echo import echo_target
@@ -33,15 +35,17 @@ from duly.cli.options import (
     Port,
     Schema,
     Verbose,
+    checked_database_url,
     default_home,
 )
 from duly.cli.parts import WorkerSettings, open_database, own_addresses, serving, work
 from duly.cli.stopping import Stop, run_loop
 from duly.embedded import EmbeddedPostgres, passable
 from duly.http import EgressPolicy
+from duly.http.tls import tls_context
 from duly.model.errors import InvalidInputError
 from duly.queue import Database
-from duly.schema import DEFAULT_SCHEMA
+from duly.schema import DEFAULT_SCHEMA, checked_name
 from duly.service import authenticate, create_key, ensure_default
 
 _CLOSED_HOMES = Path("/var/lib/duly/clusters")
@@ -91,7 +95,7 @@ def up(
         deny=tuple(deny),
         ports=tuple(allow_port),
     )
-    EgressPolicy.parse(allow, deny, allow_port)  # a mistyped entry is told before anything is started
+    refuse_mistakes(settings, database_url)
     refuse_taken_port(host, port)
     make_home(settings.home)
     with ExitStack() as stack:
@@ -160,14 +164,25 @@ def make_home(home: Path) -> None:
         ) from error
 
 
+def refuse_mistakes(settings: UpSettings, database_url: str | None) -> None:
+    """Raise InvalidInputError for what would be found later, when a cluster was already made."""
+    EgressPolicy.parse(settings.allow, settings.deny, settings.ports)
+    checked_name(settings.schema)
+    if settings.worker.ca_file is not None:
+        tls_context(settings.worker.ca_file)
+    if database_url:
+        checked_database_url(database_url)
+
+
 def refuse_taken_port(host: str, port: int) -> None:
-    """Raise PortTakenError before anything is started; the port may still be lost until it is bound."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
+    """Raise PortTakenError or AddressError before anything is started; the port may still be lost until it is bound."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        socket.create_server((str(address[0]), port), family=family).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
             raise PortTakenError(host, port) from error
+        raise AddressError(f"cannot listen on {host}, port {port} ({error.strerror or error})") from error
 
 
 def _welcome(api_url: str, api_key: str, echo: str, home: Path, url: str) -> None:
@@ -188,6 +203,6 @@ def _welcome(api_url: str, api_key: str, echo: str, home: Path, url: str) -> Non
 
 def _without_password(url: str) -> str:
     parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@", 1)))
+    netloc = parts.netloc if parts.password is None else parts.netloc.replace(f":{parts.password}@", ":***@", 1)
+    query = re.sub(r"(^|&)(\w*password)=[^&]*", r"\1\2=***", parts.query)
+    return urlunsplit(parts._replace(netloc=netloc, query=query))

@@ -132,8 +132,8 @@ class Database:
         try:
             with our_errors():
                 yield Session(connection, self.schema)
-        except DatabaseUnavailableError:
-            connection.terminate()
+        except (DatabaseUnavailableError, asyncio.CancelledError):
+            connection.terminate()  # whatever it was doing is not to be waited for
             raise
         finally:
             await self._pool.release(connection)

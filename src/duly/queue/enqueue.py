@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from duly.model.jobs import NewJob
 from duly.queue.database import Executor
 
 _ENQUEUE = """
-    select place, result
+    select place, result, stored_at
     from duly.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
 """
 
@@ -26,12 +27,14 @@ class Owner:
 
 
 class Enqueued(NamedTuple):
-    """What became of one job handed over: created; repeated (it was there, the same); conflict (its id is another
-    job's).
+    """What became of one job: created, repeated (it was there, the same), or conflict (its id is another's).
+
+    `stored_at`: when the job was created, by the database's clock.
     """
 
     job_id: UUID
     result: Literal["created", "repeated", "conflict"]
+    stored_at: datetime
 
 
 async def enqueue(db: Executor, items: Sequence[tuple[Owner, NewJob]]) -> list[Enqueued]:
@@ -64,7 +67,7 @@ async def enqueue(db: Executor, items: Sequence[tuple[Owner, NewJob]]) -> list[E
     )
     answers: list[Any] = [None] * len(jobs)
     for row in rows:
-        answers[row["place"] - 1] = Enqueued(jobs[row["place"] - 1].id, row["result"])
+        answers[row["place"] - 1] = Enqueued(jobs[row["place"] - 1].id, row["result"], row["stored_at"])
     return answers
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
@@ -45,6 +45,15 @@ class ClaimCursor:
         if len(self.lanes) > _REMEMBERED_ACCOUNTS:
             self.lanes.popitem(last=False)
 
+    def served_all(self, lanes: set[tuple[int, int]], after_account: int, seen: Mapping[int, int]) -> None:
+        """Note what one claim served, given where its round began. Rows come back as they lie on disk, so the order of the round is
+        made again: numbers after the start first, then from the lowest one.
+        """
+        for account, lane in sorted(
+            lanes, key=lambda s: (s[0] <= after_account, s[0], s[1] <= seen.get(s[0], 0), s[1])
+        ):
+            self.served(account, lane)
+
 
 async def claim(
     db: Executor,
@@ -61,25 +70,22 @@ async def claim(
     With `rest` the worker says that it sleeps that long if nothing is due: whoever brings work until then notifies.
     Raises LeaseLostError if the worker's own time has passed.
     """
+    after_account, seen = cursor.account, dict(cursor.lanes)
     rows = await db.fetch(
         _CLAIM,
         worker_id,
         limit,
         kinds,
         queues,
-        cursor.account,
-        list(cursor.lanes.keys()),
-        list(cursor.lanes.values()),
+        after_account,
+        list(seen.keys()),
+        list(seen.values()),
         segments.closed,
         segments.upwards_from,
         rest.total_seconds(),
     )
     jobs = [_claimed(row) for row in rows]
-    last_account = last_lane = 0
-    for job in jobs:
-        if job.lane_id != last_lane or job.account_id != last_account:
-            last_account, last_lane = job.account_id, job.lane_id
-            cursor.served(last_account, last_lane)
+    cursor.served_all({(job.account_id, job.lane_id) for job in jobs}, after_account, seen)
     return jobs
 
 

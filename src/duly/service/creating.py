@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from duly.model import NewJob
 from duly.model.errors import DatabaseUnavailableError, IdConflictError
@@ -20,15 +19,15 @@ class Creator:
         self._db = db
         self._coalescer = Coalescer(self._enqueue, weigh=_weight, key=_id, bounds=bounds)
 
-    async def create(self, owner: Owner, job: NewJob) -> Literal["created", "repeated"]:
-        """Store a job; when this returns it is committed. "repeated": this very job was stored before.
+    async def create(self, owner: Owner, job: NewJob) -> Enqueued:
+        """Store a job; when this returns it is committed: created now, or repeated when this very job was there.
 
         Raises IdConflictError if another job has the id, DatabaseUnavailableError if nothing could be confirmed.
         """
         enqueued = await self._coalescer.submit((owner, job))
         if enqueued.result == "conflict":
             raise IdConflictError(job.id)
-        return enqueued.result
+        return enqueued
 
     @property
     def waiting(self) -> int:

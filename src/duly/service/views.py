@@ -75,7 +75,7 @@ def lag(job: JobView) -> timedelta | None:
 
 
 def as_created(owner: Owner, job: NewJob, now: datetime) -> JobView:
-    """A job as it stands right after it was stored, told without the database; times are by the caller's clock."""
+    """A job as it stands right after it was stored at `now`, by the database's clock."""
     run_at = job.run_at or now + (job.delay or timedelta(0))
     return JobView(
         id=job.id,

@@ -78,23 +78,34 @@ class Heartbeat:
         asyncio.run(self._beat())
 
     async def _beat(self) -> None:
-        db: Database | None = None
-        interval_s = self._lease_s / 4
-        next_beat = time.monotonic() + interval_s
+        renewing = asyncio.create_task(self._renew_again_and_again())
         try:
-            while not self._stop.is_set():
+            while not self._stop.is_set():  # never waits for the database: a fence must not come late
                 now = time.monotonic()
                 self._watch_loop(now)
                 if not self._fenced and now >= self._confirmed + self._lease_s * 0.9:
                     self._fenced = True
                     log.warning("lease not renewed in time, stopping what runs", extra={"worker_id": self.worker_id})
                     self._call(self._on_fenced)
-                if now >= next_beat:
-                    if db is None:
-                        db = await self._connect()
-                    renewed = db is not None and await self._renew(db, now)
-                    next_beat = time.monotonic() + (interval_s if renewed else min(interval_s, 1.0))
-                await asyncio.sleep(min(0.1, interval_s / 4))
+                if renewing.done():
+                    renewing.result()
+                await asyncio.sleep(min(0.1, self._lease_s / 16))
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+
+    async def _renew_again_and_again(self) -> None:
+        interval_s = self._lease_s / 4
+        db: Database | None = None
+        try:
+            while True:
+                await asyncio.sleep(
+                    interval_s if time.monotonic() < self._confirmed + interval_s else min(interval_s, 1.0)
+                )
+                if db is None:
+                    db = await self._connect()
+                if db is not None:
+                    await self._renew(db)
         finally:
             if db is not None:
                 await db.close()
@@ -109,21 +120,21 @@ class Heartbeat:
             log.warning("heartbeat cannot reach the database", extra={"worker_id": self.worker_id, "error": str(error)})
             return None
 
-    async def _renew(self, db: Database, sent: float) -> bool:
+    async def _renew(self, db: Database) -> None:
+        sent = time.monotonic()  # counted from before the question: the database's lease is at least that long
         try:
             async with asyncio.timeout(self._lease_s / 4):
                 renewal = await queue.heartbeat(db, self.worker_id)
         except (DatabaseUnavailableError, TimeoutError) as error:
             log.warning("heartbeat failed", extra={"worker_id": self.worker_id, "error": str(error)})
-            return False
+            return
         if renewal is None:
             self._call(self._on_unknown)
-            return False
-        self._confirmed = sent  # counted from before the question: the database's lease is at least that long
+            return
+        self._confirmed = sent
         self._fenced = False
         if renewal.abort:
             self._call(self._on_abort, renewal.abort)
-        return True
 
     def _watch_loop(self, now: float) -> None:
         if now - self._ticked > _BLOCKED_AFTER_S and not self._blocked:

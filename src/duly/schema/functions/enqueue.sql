@@ -1,4 +1,4 @@
--- () → scheduled | ready. One row back for each job given, in no order: its position, and
+-- () → scheduled | ready. One row back for each job given, in no order: its position, when it was stored, and
 --   created: it exists now · repeated: it was there already, the same job (a repeat after a lost reply) ·
 --   conflict: another job has this id; nothing was changed.
 -- Due now goes to ready in the current segment, later to scheduled; the number is read inside the inserting statement,
@@ -8,7 +8,7 @@ create function duly.enqueue(
     p_priorities integer[], p_run_ats timestamptz[], p_delays double precision[], p_max_attempts integer[],
     p_timeouts double precision[], p_expires_ats timestamptz[], p_retries jsonb[], p_tags jsonb[], p_metadata jsonb[],
     p_payloads jsonb[], p_bodies bytea[])
-returns table (place integer, result text)
+returns table (place integer, result text, stored_at timestamptz)
 language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
@@ -39,6 +39,7 @@ begin
         select from duly.lane l
         where l.account_id = g.account_id and l.project_id = g.project_id and l.queue = g.queue
           and l.kind = g.kind and l.concurrency_key = coalesce(g.key, ''))
+    order by 1, 2, 3, 4, 5   -- one order for all, so that two batches with the same new lanes do not lock each other out
     on conflict do nothing;
     v_lanes := array(
         select (select l.id from duly.lane l
@@ -86,7 +87,7 @@ begin
         perform duly.wake_promoter(v_later);
     end if;
     if v_placed = v_given then
-        return query select n, 'created'::text from generate_series(1, v_given) n;
+        return query select n, 'created'::text, v_now from generate_series(1, v_given) n;
         return;
     end if;
     return query
@@ -99,6 +100,7 @@ begin
            case when g.nth = 1 and g.id = any (v_created) then 'created'
                 when (j.account_id, j.project_id, j.queue, j.kind, j.payload) = (g.account_id, g.project_id, g.queue, g.kind, g.payload)
                      and j.concurrency_key is not distinct from g.key and j.body is not distinct from g.body then 'repeated'
-                else 'conflict' end
+                else 'conflict' end,
+           coalesce(j.created_at, v_now)
     from given g left join duly.job j on j.id = g.id;
 end $$;
