@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
 
 from aiohttp import web
 
@@ -11,22 +11,18 @@ _SHOWN = 500
 
 
 @asynccontextmanager
-async def echo_target(host: str, port: int) -> AsyncIterator[str]:
-    """Serve while the block runs: any path answers 200, /status/503 answers 503. `port` 0 or taken: another is
-    chosen.
-    """
+async def echo_target(host: str, ports: Iterable[int]) -> AsyncIterator[str]:
+    """Serve on the first free port while the block runs: any path answers 200, /status/503 answers 503."""
     app = web.Application()
     app.router.add_route("*", "/status/{code:[2-5][0-9][0-9]}", _status)
     app.router.add_route("*", "/{path:.*}", _echo)
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
     await runner.setup()
     try:
-        try:
-            site = web.TCPSite(runner, host, port)
-            await site.start()
-        except OSError:
-            site = web.TCPSite(runner, host, 0)
-            await site.start()
+        for port in ports:
+            with suppress(OSError):
+                await web.TCPSite(runner, host, port).start()
+                break
         yield f"http://{runner.addresses[0][0]}:{runner.addresses[0][1]}/"
     finally:
         await runner.cleanup()

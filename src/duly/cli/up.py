@@ -42,6 +42,7 @@ from duly.cli.parts import WorkerSettings, open_database, own_addresses, serving
 from duly.cli.stopping import Stop, run_loop
 from duly.embedded import EmbeddedPostgres, passable
 from duly.http import EgressPolicy
+from duly.http.ports import is_open_port
 from duly.http.tls import tls_context
 from duly.model.errors import InvalidInputError
 from duly.queue import Database
@@ -117,7 +118,7 @@ async def run_everything(url: str, settings: UpSettings) -> bool:
         policy = EgressPolicy.parse(settings.allow, settings.deny, settings.ports, own, allow_loopback=True)
         started = asyncio.Event()
         async with (
-            echo_target("127.0.0.1", settings.port + 1 if 0 < settings.port < 65535 else 0) as echo,
+            echo_target("127.0.0.1", ports_to_try(settings.port)) as echo,
             serving(db, policy, settings.host, settings.port) as (host, port),
         ):
             api_url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -183,6 +184,12 @@ def refuse_taken_port(host: str, port: int) -> None:
         if error.errno == errno.EADDRINUSE:
             raise PortTakenError(host, port) from error
         raise AddressError(f"cannot listen on {host}, port {port} ({error.strerror or error})") from error
+
+
+def ports_to_try(api_port: int) -> list[int]:
+    """Ports for the echo target: the ones behind the API's that a job may call, then any."""
+    behind = range(api_port + 1, min(api_port + 50, 65536)) if api_port else range(0)
+    return [*(port for port in behind if is_open_port(port)), 0]
 
 
 def _welcome(api_url: str, api_key: str, echo: str, home: Path, url: str) -> None:
