@@ -46,8 +46,8 @@ class ClaimCursor:
             self.lanes.popitem(last=False)
 
     def served_all(self, lanes: set[tuple[int, int]], after_account: int, seen: Mapping[int, int]) -> None:
-        """Note what one claim served, given where its round began. Rows come back as they lie on disk, so the order of the round is
-        made again: numbers after the start first, then from the lowest one.
+        """Note what one claim served, given where its round began. Rows come back as they lie on disk, so the order of
+        the round is made again: numbers after the start first, then from the lowest one.
         """
         for account, lane in sorted(
             lanes, key=lambda s: (s[0] <= after_account, s[0], s[1] <= seen.get(s[0], 0), s[1])
@@ -140,7 +140,7 @@ _WITHOUT_REPORT = {"cancelled": "cancelled", "snooze": "snoozed", "interrupted":
 def _outcome(settlement: Settlement) -> str | None:
     """The attempt's class for the ledger; None lets the edge decide: success for succeeded, otherwise no row."""
     if settlement.report is not None and settlement.edge not in ("snooze", "interrupted"):
-        return settlement.report.result
+        return storable_text(settlement.report.result)
     return _WITHOUT_REPORT.get(settlement.edge)
 
 

@@ -107,6 +107,7 @@ class Claimer:
             room = await self._slots.room(self._config.claim_batch)
             if room == 0:
                 continue
+            self._slots.take(room)  # before anything is awaited: the other loop must not count on the same slots
             try:
                 jobs = await self._claim(room, delay if idle and main else timedelta(0))
             except LeaseLostError:
@@ -134,27 +135,32 @@ class Claimer:
                     delay, idle = min(delay * 2, self._config.poll_max), True
 
     async def _claim(self, room: int, rest: timedelta) -> list[ClaimedJob]:
-        if self._unheard:
-            await self._recover_unheard()
-        segments = await self._live_segments()
-        worker_id = self._worker_id()
-        self._slots.take(room)
-        self._under_way += 1
-        self._quiet.clear()
+        """Claim into slots already taken; those that stay empty are given back, whatever happens."""
         jobs: list[ClaimedJob] = []
         try:
-            jobs = await queue.claim(
+            if self._unheard:
+                await self._recover_unheard()
+            segments = await self._live_segments()
+            worker_id = self._worker_id()
+            jobs = await self._ask(worker_id, room, segments, rest)
+        finally:
+            self._slots.give(room - len(jobs))
+        self.claimed_total += len(jobs)
+        for job in jobs:
+            self._start(job, worker_id)
+        return jobs
+
+    async def _ask(self, worker_id: int, room: int, segments: LiveSegments, rest: timedelta) -> list[ClaimedJob]:
+        self._under_way += 1
+        self._quiet.clear()
+        try:
+            return await queue.claim(
                 self._db, worker_id, room, self._kinds, self._config.queues, self._cursor, segments, rest
             )
         finally:
             self._under_way -= 1
             if not self._under_way:
                 self._quiet.set()
-            self._slots.give(room - len(jobs))
-        self.claimed_total += len(jobs)
-        for job in jobs:
-            self._start(job, worker_id)
-        return jobs
 
     async def _recover_unheard(self) -> None:
         """Give back what a claim took in an answer that never arrived, while no other claim is under way."""

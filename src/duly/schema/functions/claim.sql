@@ -67,7 +67,8 @@ begin
     )
     select t.job_id, t.attempt, t.final_attempt, t.trigger, t.run_at, t.priority, t.account_id, t.project_id, t.lane_id, t.queue, t.kind,
            t.max_attempts, t.timeout_seconds, t.retry::text, t.payload::text, t.body,
-           extract(epoch from v_now - case when t.final_attempt = t.max_attempts then t.due_at else coalesce(
+           extract(epoch from v_now - case   -- a job still on its first budget was never redriven: no need to look
+               when t.trigger = 'schedule' and t.final_attempt = t.max_attempts then t.due_at else coalesce(
                (select max(d.redriven_at) from duly.redrive d where d.job_id = t.job_id), t.due_at) end)::double precision,
            coalesce(t.expires_at <= v_now, false)
     from taken t;
