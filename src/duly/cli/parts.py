@@ -1,4 +1,7 @@
-"""Putting the parts together: the database, the API, a worker with its upkeep."""
+"""Putting the parts together: the database, and a worker with its upkeep.
+
+The API is in `api_part`, so that a worker does not load it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from duly.api import ApiServer, ApiSettings, create_app
 from duly.http import Deliverer, EgressPolicy
 from duly.model.jobs import ClaimedJob
 from duly.model.outcomes import Outcome
@@ -45,17 +47,6 @@ async def open_database(url: str, schema: str, *, max_size: int, name: str) -> A
         async with db.session() as session:
             await verify(session.connection, schema)
         yield db
-
-
-@asynccontextmanager
-async def serving(db: Database, policy: EgressPolicy, host: str, port: int) -> AsyncIterator[tuple[str, int]]:
-    """Serve the API while the block runs; the address that was bound."""
-    server = ApiServer(create_app(db, policy, ApiSettings()))
-    bound = await server.start(host, port)
-    try:
-        yield bound
-    finally:
-        await server.stop()
 
 
 async def work(

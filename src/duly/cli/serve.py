@@ -25,7 +25,7 @@ from duly.cli.options import (
     Verbose,
     found_database_url,
 )
-from duly.cli.parts import WorkerSettings, open_database, own_addresses, serving, work
+from duly.cli.parts import WorkerSettings, open_database, own_addresses, work
 from duly.cli.stopping import Stop, run_loop
 from duly.http import EgressPolicy
 from duly.schema import DEFAULT_SCHEMA
@@ -48,6 +48,7 @@ def api(
     """Serve the REST API."""
     set_up_logs(log_format, verbose)
     url = found_database_url(database_url, home)
+    from duly.cli.api_part import serving  # not at the top: a worker needs no web framework
 
     async def main() -> None:
         stop = Stop()

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 import typer
 
-from duly.api.serve import AddressError, PortTakenError
 from duly.cli import credentials
 from duly.cli.console import note, say
 from duly.cli.echo import echo_target
@@ -38,7 +37,7 @@ from duly.cli.options import (
     checked_database_url,
     default_home,
 )
-from duly.cli.parts import WorkerSettings, open_database, own_addresses, serving, work
+from duly.cli.parts import WorkerSettings, open_database, own_addresses, work
 from duly.cli.stopping import Stop, run_loop
 from duly.embedded import EmbeddedPostgres, passable
 from duly.http import EgressPolicy
@@ -109,6 +108,8 @@ def up(
 
 async def run_everything(url: str, settings: UpSettings) -> bool:
     """Migrate, serve, work; True if the end was a clean drain."""
+    from duly.cli.api_part import serving  # not at the top: other commands, workers above all, need no web framework
+
     stop = Stop(lambda: note("draining; once more to abort"))
     done = await migrated(url, settings.schema)
     note(f"schema {settings.schema} is at version {done.after}")
@@ -177,6 +178,8 @@ def refuse_mistakes(settings: UpSettings, database_url: str | None) -> None:
 
 def refuse_taken_port(host: str, port: int) -> None:
     """Raise PortTakenError or AddressError before anything is started; the port may still be lost until it is bound."""
+    from duly.api.serve import AddressError, PortTakenError
+
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         socket.create_server((str(address[0]), port), family=family).close()

@@ -30,11 +30,12 @@ _JOB = f"""
 _LIST = f"""
     select {_COLUMNS}, null::bytea as body, j.body is not null as has_body
     from duly.jobs v join duly.job j on j.id = v.id
-    where ($1::integer is null or (v.account_id = $1 and v.project_id = $2))
-      and ($3::uuid is null or v.id < $3) and ($4::text is null or v.status = $4)
+    where {{owner}} ($3::uuid is null or v.id < $3) and ($4::text is null or v.status = $4)
       and ($5::text is null or v.queue = $5) and ($6::text is null or $6 = any (j.tags))
     order by v.id desc limit $7
 """
+_LIST_OF_OWNER = _LIST.format(owner="j.account_id = $1 and j.project_id = $2 and")
+_LIST_OF_ALL = _LIST.format(owner="$1::integer is null and $2::integer is null and")
 _ATTEMPTS = """
     select a.job_id, a.number, a.trigger, a.worker_id, a.started_at, a.finished_at, a.outcome, a.status_code, a.error,
            a.next_run_at, a.detail, a.excerpt
@@ -165,7 +166,9 @@ async def list_jobs(
     """Jobs of this owner (None: of everybody), newest id first, without bodies; `before` is the last id of the page
     before.
     """
-    rows = await db.fetch(_LIST, *_ids(owner), before, state, queue, tag, limit)
+    rows = await db.fetch(
+        _LIST_OF_ALL if owner is None else _LIST_OF_OWNER, *_ids(owner), before, state, queue, tag, limit
+    )
     return [_job_view(row) for row in rows]
 
 
@@ -192,7 +195,7 @@ async def list_workers(db: Executor) -> list[WorkerView]:
 
 async def conservation(db: Executor) -> Conservation:
     """Count where all jobs are, in one snapshot. Reads everything: for tests and `duly doctor`."""
-    row = await db.fetchrow("select * from duly.conservation")
+    row = await db.fetchrow("select * from duly.conservation()")
     assert row is not None  # aggregates always give one row
     return Conservation(**dict(row))
 

@@ -48,7 +48,7 @@ begin
     if cardinality(v_picked) = 0 then
         return;
     end if;
-    perform duly.advance_after(cardinality(v_picked), 10000);
+    perform duly.advance_after(cardinality(v_picked), 5000);
 
     return query
     with gone as (
@@ -57,7 +57,9 @@ begin
     ), taken as (
         select g.job_id, g.run_at, g.lane_id, g.account_id, g.priority, g.attempt, g.final_attempt, g.trigger,
                j.project_id, j.queue, j.kind, j.max_attempts, j.timeout_seconds, j.retry, j.payload, j.body, j.run_at as due_at, j.expires_at
-        from gone g join duly.job j on j.id = g.job_id
+        from gone g
+        cross join lateral (   -- "offset 0": by key for each row, also where the plan was made when the day was empty
+            select j.* from duly.job j where j.id = g.job_id offset 0) j
     ), leased as (
         insert into duly.lease (
             segment, job_id, run_at, lane_id, worker_id, claimed_at, deadline_at, account_id, priority, attempt, final_attempt, trigger)

@@ -1,0 +1,21 @@
+"""The API as a part of a process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from duly.api import ApiServer, ApiSettings, create_app
+from duly.http import EgressPolicy
+from duly.queue import Database
+
+
+@asynccontextmanager
+async def serving(db: Database, policy: EgressPolicy, host: str, port: int) -> AsyncIterator[tuple[str, int]]:
+    """Serve the API while the block runs; the address that was bound."""
+    server = ApiServer(create_app(db, policy, ApiSettings()))
+    bound = await server.start(host, port)
+    try:
+        yield bound
+    finally:
+        await server.stop()
