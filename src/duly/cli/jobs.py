@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 from uuid import UUID
@@ -17,6 +18,7 @@ from duly.model.errors import InvalidInputError, NotFoundError, WrongStateError
 from duly.model.states import State
 from duly.queue import AttemptView, Database, JobView, Owner, cancel, get_job, list_attempts, list_jobs
 from duly.schema import DEFAULT_SCHEMA
+from duly.service.views import masked_headers
 
 app = typer.Typer(help="Look at jobs and cancel them.", no_args_is_help=True)
 
@@ -60,7 +62,7 @@ def show(
 
     view, attempts = with_database(look, database_url, home, schema)
     if as_json:
-        print_json({"job": view, "attempts": attempts})
+        print_json({"job": masked(view), "attempts": attempts})
         return
     say(f"job {view.id}  {view.state}" + (f" ({view.reason})" if view.reason else ""))
     say(f"queue {view.queue}, priority {view.priority}, attempts {view.attempts} of {view.final_attempt}")
@@ -100,16 +102,31 @@ def cancel_(
 def show_jobs(jobs: list[JobView], as_json: bool) -> None:
     """Print jobs as a table or as JSON."""
     if as_json:
-        print_json(jobs)
+        print_json([masked(job) for job in jobs])
         return
     print_table(
         ("id", "state", "queue", "attempts", "next run", "last", "error or reason", "created"),
         [
-            (j.id, j.state, j.queue, f"{j.attempts}/{j.final_attempt}", j.next_run_at, j.last_status_code or
-            j.last_outcome, j.reason or j.last_error, j.created_at)
-            for j in jobs
+            (
+                job.id,
+                job.state,
+                job.queue,
+                f"{job.attempts}/{job.final_attempt}",
+                job.next_run_at,
+                job.last_status_code or job.last_outcome,
+                job.reason or job.last_error,
+                job.created_at,
+            )
+            for job in jobs
         ],
-    )  # fmt: skip
+    )
+
+
+def masked(job: JobView) -> JobView:
+    """The job with the values of secret headers hidden."""
+    if isinstance(job.payload, dict) and isinstance(job.payload.get("headers"), list):
+        return replace(job, payload={**job.payload, "headers": masked_headers(job.payload["headers"])})
+    return job
 
 
 def with_database(

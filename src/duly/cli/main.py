@@ -8,7 +8,7 @@ import asyncpg
 import typer
 
 from duly import __version__
-from duly.cli import dead, doctor, jobs, migrate, serve, up
+from duly.cli import dead, doctor, jobs, keys, migrate, serve, up
 from duly.cli.console import complain
 from duly.model.errors import DulyError
 
@@ -25,6 +25,7 @@ app.command("migrate")(migrate.migrate)
 app.command("doctor")(doctor.doctor)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dead.app, name="dead")
+app.add_typer(keys.app, name="keys")
 
 
 @app.callback(invoke_without_command=True)

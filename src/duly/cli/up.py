@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
+import logging
 import os
 import re
 import socket
@@ -43,10 +44,12 @@ from duly.embedded import EmbeddedPostgres, passable
 from duly.http import EgressPolicy
 from duly.http.ports import is_open_port
 from duly.http.tls import tls_context
-from duly.model.errors import InvalidInputError
+from duly.model.errors import EmbeddedError, InvalidInputError
 from duly.queue import Database
 from duly.schema import DEFAULT_SCHEMA, checked_name
 from duly.service import authenticate, create_key, ensure_default
+
+log = logging.getLogger("duly.cli")
 
 _CLOSED_HOMES = Path("/var/lib/duly/clusters")
 
@@ -99,14 +102,15 @@ def up(
     refuse_taken_port(host, port)
     make_home(settings.home)
     with ExitStack() as stack:
-        url = database_url or stack.enter_context(private_postgres(settings.home, postgres)).dsn()
-        clean = run_loop(lambda: run_everything(url, settings))
+        server = None if database_url else stack.enter_context(private_postgres(settings.home, postgres))
+        url = database_url or (server.dsn() if server else "")
+        clean = run_loop(lambda: run_everything(url, settings, server))
         note("stopped")
     if not clean:
         raise typer.Exit(1)
 
 
-async def run_everything(url: str, settings: UpSettings) -> bool:
+async def run_everything(url: str, settings: UpSettings, server: EmbeddedPostgres | None = None) -> bool:
     """Migrate, serve, work; True if the end was a clean drain."""
     from duly.cli.api_part import serving  # not at the top: other commands, workers above all, need no web framework
 
@@ -131,8 +135,28 @@ async def run_everything(url: str, settings: UpSettings) -> bool:
             await asyncio.wait({working, ready}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
                 _welcome(api_url, api_key, echo, settings.home, url)
-            drained = await working
+            watching = asyncio.create_task(keep_alive(server)) if server else None
+            try:
+                drained = await working
+            finally:
+                if watching is not None:
+                    watching.cancel()
     return drained.clean and not stop.aborting.is_set()
+
+
+async def keep_alive(server: EmbeddedPostgres) -> None:
+    """Start the private PostgreSQL again whenever it has died. Blocks the loop meanwhile: without it nothing here can
+    go on, and the server's death signal follows the thread that starts it.
+    """
+    while True:
+        await asyncio.sleep(0.5)
+        if not server.alive:
+            log.warning("PostgreSQL has died, starting it again")
+            server.stop()
+            try:
+                server.start()
+            except EmbeddedError as error:
+                log.warning("PostgreSQL does not start, trying again", extra={"error": str(error)})
 
 
 def private_postgres(home: Path, binaries: Path | None) -> EmbeddedPostgres:

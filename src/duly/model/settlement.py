@@ -20,11 +20,14 @@ Edge = Literal["succeeded", "dead", "cancelled", "retry", "snooze", "interrupted
 class Settlement:
     """What `settle` writes for one leased job.
 
-    `edge` names the way out of running: a final state; `retry` (scheduled, the next attempt number); `snooze` and
-    `interrupted` (the same, and the budget grows by the attempt that was not used up; interruptions only a bounded
-    number of times, then
-    they count as failures); `release` (ready again under the same number: it never started, so it leaves no attempt
-    in the ledger).
+    `edge` names the way out of running:
+
+    - a final state: succeeded, dead, cancelled;
+    - `retry`: scheduled, with the next attempt number;
+    - `snooze`: the same, and the budget grows by the attempt that was not used up;
+    - `interrupted`: ready, and the budget grows, a bounded number of times; after that it counts as a failure;
+    - `release`: ready again under the same number. It never started, so it leaves no attempt in the ledger.
+
     `delay` is counted from the database's clock at the settle.
     """
 

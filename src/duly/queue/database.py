@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -133,7 +133,8 @@ class Database:
             with our_errors():
                 yield Session(connection, self.schema)
         except (DatabaseUnavailableError, asyncio.CancelledError):
-            connection.terminate()  # whatever it was doing is not to be waited for
+            with suppress(asyncpg.InterfaceError):  # one that was cut off has left the pool by itself
+                connection.terminate()  # whatever it was doing is not to be waited for
             raise
         finally:
             await self._pool.release(connection)

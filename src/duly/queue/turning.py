@@ -44,13 +44,18 @@ async def promote(
     return Promoted(row["promoted"], timedelta(seconds=row["sleep_seconds"]))
 
 
-async def rescue(db: Executor, segments: LiveSegments, limit: int) -> list[Rescued]:
-    """running → scheduled | dead | cancelled for leases whose time has passed; call again while it returns `limit`."""
+async def rescue(db: Executor, segments: LiveSegments, limit: int, watched: timedelta | None = None) -> list[Rescued]:
+    """running → scheduled | dead | cancelled for leases whose time has passed; call again while it returns `limit`.
+
+    `watched`: for how long the database has answered without a break (None: long). Shorter than a worker's lease, that
+    worker may not have had the chance to renew, and keeps what it holds.
+    """
     rows = await db.fetch(
-        "select job_id, attempt, worker_id, outcome, way from duly.rescue($1, $2, $3)",
+        "select job_id, attempt, worker_id, outcome, way from duly.rescue($1, $2, $3, $4)",
         segments.closed,
         segments.upwards_from,
         limit,
+        None if watched is None else watched.total_seconds(),
     )
     return [Rescued(r["job_id"], r["attempt"], r["worker_id"], r["outcome"], r["way"]) for r in rows]
 

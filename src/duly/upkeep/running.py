@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
@@ -21,7 +22,7 @@ from duly.worker.waiting import first_of
 
 log = logging.getLogger("duly.upkeep")
 
-_RESCUE_EVERY = timedelta(seconds=2)
+_RESCUE_EVERY = timedelta(seconds=1)
 _RESCUE_BATCH = 500
 _SEGMENTS_EVERY = timedelta(seconds=1)
 _DAYS_EVERY = timedelta(hours=1)
@@ -36,6 +37,7 @@ class Upkeep:
         self._woken = wakeups.subscribe()
         self._promoter = Promoter(db)
         self._keepers = (SegmentKeeper(db, "ready"), SegmentKeeper(db, "lease"))
+        self._watching_since: float | None = None  # monotonic seconds; None: the last rescue failed, or there was none
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Run every loop until `stopping`. A step that fails because the database is away is tried again."""
@@ -46,8 +48,12 @@ class Upkeep:
             group.create_task(every(self.days_step, stopping))
 
     async def rescue_step(self) -> timedelta:
-        """Rescue everything whose lease has ended."""
-        rescued = await queue.rescue(self._db, await queue.live_segments(self._db, "lease"), _RESCUE_BATCH)
+        """Rescue what lost its lease, from workers that had a lease's time to renew since the database answers."""
+        since = self._watching_since
+        watched = timedelta(seconds=0 if since is None else time.monotonic() - since)
+        self._watching_since = None  # unless this step succeeds
+        rescued = await queue.rescue(self._db, await queue.live_segments(self._db, "lease"), _RESCUE_BATCH, watched)
+        self._watching_since = time.monotonic() if since is None else since
         for lost in rescued:
             log.warning(
                 "lease lost",

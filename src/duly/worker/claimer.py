@@ -67,6 +67,7 @@ class Claimer:
         config: WorkerConfig,
         slots: Slots,
         worker_id: Callable[[], int],
+        fenced: Callable[[], bool],
         held: Callable[[], Collection[UUID]],
         start: Callable[[ClaimedJob, int], None],
         woken: asyncio.Event,
@@ -75,6 +76,7 @@ class Claimer:
         self._config = config
         self._slots = slots
         self._worker_id = worker_id
+        self._fenced = fenced
         self._held = held
         self._start = start
         self._woken = woken
@@ -104,12 +106,16 @@ class Claimer:
             if not main and not self._plenty.is_set():
                 await first_of(self._plenty, stopping)
                 continue
+            if self._fenced():  # the lease may end before the next renewal: nothing new until it is good again
+                await first_of(stopping, limit_s=0.1)
+                continue
             room = await self._slots.room(self._config.claim_batch)
             if room == 0:
                 continue
+            wait = delay * random.uniform(0.75, 1.25)
             self._slots.take(room)  # before anything is awaited: the other loop must not count on the same slots
             try:
-                jobs = await self._claim(room, delay if idle and main else timedelta(0))
+                jobs = await self._claim(room, wait if idle and main else timedelta(0))
             except LeaseLostError:
                 await first_of(stopping, limit_s=0.2)  # the heartbeat renews it, or registers anew
                 continue
@@ -127,7 +133,7 @@ class Claimer:
                 continue
             self._plenty.clear()
             if main:
-                await first_of(self._woken, stopping, limit_s=delay.total_seconds() * random.uniform(0.75, 1.25))
+                await first_of(self._woken, stopping, limit_s=wait.total_seconds())
                 if self._woken.is_set():
                     self._woken.clear()
                     delay, idle = self._config.poll_min, False
@@ -138,9 +144,9 @@ class Claimer:
         """Claim into slots already taken; those that stay empty are given back, whatever happens."""
         jobs: list[ClaimedJob] = []
         try:
-            if self._unheard:
-                await self._recover_unheard()
             segments = await self._live_segments()
+            if self._unheard:  # asked last: nothing is awaited from here to the claim, so none starts during a recovery
+                await self._recover_unheard()
             worker_id = self._worker_id()
             jobs = await self._ask(worker_id, room, segments, rest)
         finally:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from duly.model.jobs import ClaimedJob
 from duly.model.outcomes import Cancel, Interrupted, Outcome, Report, Retry
-from duly.model.settlement import Settlement, expired, settlement
+from duly.model.settlement import Settlement, expired, release, settlement
 from duly.model.storable import describe
 from duly.worker.config import Handler
 
@@ -25,13 +25,14 @@ _OVERTIME = timedelta(seconds=2)
 Why = Literal["interrupted", "cancelled", "overdue"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Running:
-    """A job, the task that runs it, and when it began (monotonic seconds)."""
+    """A job, its task, since when it runs (monotonic seconds), and whether the task has taken its first step."""
 
     job: ClaimedJob
     task: asyncio.Task[None]
-    began: float
+    since: float
+    begun: bool = False
 
 
 class Executor:
@@ -70,7 +71,7 @@ class Executor:
         """
         now = time.monotonic()
         for running in list(self._running.values()):
-            if now - running.began > (running.job.timeout + _OVERTIME).total_seconds():
+            if now - running.since > (running.job.timeout + _OVERTIME).total_seconds():
                 self._abort(running, "overdue")
 
     def abort(self, job_id: UUID, attempt: int) -> None:
@@ -82,10 +83,16 @@ class Executor:
     def _abort(self, running: Running, why: Why) -> None:
         if running.job.id not in self._why:
             self._why[running.job.id] = why
-            running.task.cancel()
+            if running.begun:  # cancelled before its first step a task never runs, and nothing would settle the job
+                running.task.cancel()
 
     async def execute(self, job: ClaimedJob) -> Settlement:
         """Run the job's handler and decide its edge. Never raises."""
+        running = self._running.get(job.id)
+        if running is not None:
+            running.begun = True
+        if self._why.get(job.id) == "interrupted":
+            return release(job)
         if job.expired:
             return expired(job)
         began = time.monotonic()
@@ -97,8 +104,14 @@ class Executor:
         handler = self._handlers.get(job.kind)
         if handler is None:  # a claim asks for known kinds only
             return Retry(Report("error", error=f"this worker has no handler for kind {job.kind!r}"))
+        if job.id in self._why:
+            return self._after_abort(job)
         try:
-            return await handler(job)
+            outcome: object = await handler(job)
+            if isinstance(outcome, Outcome):
+                return outcome
+            returned = type(outcome).__name__
+            return Retry(Report("error", error=f"the handler of kind {job.kind!r} returned {returned}, not an outcome"))
         except asyncio.CancelledError:
             return self._after_abort(job)
         except GeneratorExit:
@@ -108,7 +121,7 @@ class Executor:
 
     def _after_abort(self, job: ClaimedJob) -> Outcome:
         task = asyncio.current_task()
-        if task is not None:
+        if task is not None and task.cancelling():
             task.uncancel()
         match self._why.get(job.id):
             case "interrupted":

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from uuid import UUID
 
+import asyncpg
+
 from duly import queue
 from duly.model.errors import DatabaseUnavailableError
 from duly.queue.database import Database
@@ -31,7 +33,8 @@ class Heartbeat:
 
     `on_fenced()`: renewal failed for too long; stop everything that runs. `on_unknown()`: the worker is not
     registered any more.
-    `on_abort(attempts)`: these attempts were asked to stop.
+    `on_abort(attempts)`: these attempts were asked to stop. `on_failed(error)`: the heartbeat itself broke,
+    and the process must end.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Heartbeat:
         on_fenced: Callable[[], None],
         on_unknown: Callable[[], None],
         on_abort: Callable[[frozenset[tuple[UUID, int]]], None],
+        on_failed: Callable[[BaseException], None],
     ) -> None:
         self._dsn = dsn
         self._schema = schema
@@ -53,6 +57,7 @@ class Heartbeat:
         self._on_fenced = on_fenced
         self._on_unknown = on_unknown
         self._on_abort = on_abort
+        self._on_failed = on_failed
         self._confirmed = time.monotonic()
         self._fenced = False
         self._stop = threading.Event()
@@ -75,7 +80,11 @@ class Heartbeat:
         return self._fenced
 
     def _run(self) -> None:
-        asyncio.run(self._beat())
+        try:
+            asyncio.run(self._beat())
+        except BaseException as error:
+            self._fenced = True
+            self._call(self._on_failed, error)
 
     async def _beat(self) -> None:
         renewing = asyncio.create_task(self._renew_again_and_again())
@@ -116,7 +125,7 @@ class Heartbeat:
                 return await Database.open(
                     self._dsn, schema=self._schema, min_size=1, max_size=1, name="duly-heartbeat"
                 )
-        except (DatabaseUnavailableError, TimeoutError) as error:
+        except (DatabaseUnavailableError, asyncpg.PostgresError, TimeoutError) as error:
             log.warning("heartbeat cannot reach the database", extra={"worker_id": self.worker_id, "error": str(error)})
             return None
 
@@ -125,7 +134,7 @@ class Heartbeat:
         try:
             async with asyncio.timeout(self._lease_s / 4):
                 renewal = await queue.heartbeat(db, self.worker_id)
-        except (DatabaseUnavailableError, TimeoutError) as error:
+        except (DatabaseUnavailableError, asyncpg.PostgresError, TimeoutError) as error:
             log.warning("heartbeat failed", extra={"worker_id": self.worker_id, "error": str(error)})
             return
         if renewal is None:

@@ -50,7 +50,14 @@ class Worker:
         self._executor = Executor(config.handlers)
         self._settler = Settler(db, config.settle_batch, self._slots.give)
         self._claimer = Claimer(
-            db, config, self._slots, lambda: self._worker_id, self._held, self._start, wakeups.subscribe()
+            db,
+            config,
+            self._slots,
+            lambda: self._worker_id,
+            lambda: self.fenced,
+            self._held,
+            self._start,
+            wakeups.subscribe(),
         )
         self._stopping = asyncio.Event()
         self._settling_ends = asyncio.Event()
@@ -76,12 +83,13 @@ class Worker:
         return self._heartbeat is not None and self._heartbeat.fenced
 
     async def run(self, stopping: asyncio.Event, aborting: asyncio.Event | None = None) -> Drained:
-        """Work until `stopping` is set, then drain: claim no more, keep renewing, let what runs end within the grace,
-        settle,
-        give back what did not start. `aborting` cuts the grace short. Raises DatabaseUnavailableError if it cannot
-        start.
+        """Work until `stopping` is set, then drain: claim no more, keep renewing, let what runs end, settle, give back.
+
+        The grace bounds how long it waits for what runs; `aborting` cuts it short. Raises DatabaseUnavailableError if
+        it cannot start.
         """
         await self._register()
+        self._heart_failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._heartbeat = self._make_heartbeat()
         self._heartbeat.start()
         settlers = [asyncio.create_task(self._settler.run(self._settling_ends)) for _ in range(_SETTLERS)]
@@ -90,12 +98,14 @@ class Worker:
         stop = asyncio.create_task(_set(stopping))
         self.started.set()
         try:
-            await asyncio.wait({stop, claimer, *settlers}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (claimer, *settlers):
+            await asyncio.wait({stop, self._heart_failed, claimer, *settlers}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (self._heart_failed, claimer, *settlers):
                 if task.done():
                     task.result()  # a loop that died ends the process, loudly
             return await self._drain(claimer, settlers, aborting or asyncio.Event())
         finally:
+            if not self._heart_failed.cancel():
+                self._heart_failed.exception()
             for task in (stop, warden, claimer, *settlers):
                 task.cancel()
             await asyncio.gather(stop, warden, claimer, *settlers, return_exceptions=True)
@@ -124,7 +134,7 @@ class Worker:
         return Drained(self._settler.settled_total, interrupted, clean)
 
     def _start(self, job: ClaimedJob, worker_id: int) -> None:
-        if self._stopping.is_set():  # claimed while the stop came: give it back unstarted
+        if self._stopping.is_set() or self.fenced:  # claimed while the stop or the fence came: give it back unstarted
             self._settler.add(release(job), worker_id)
             return
         task = asyncio.create_task(self._run_job(job, worker_id))
@@ -164,7 +174,13 @@ class Worker:
             on_fenced=self._executor.abort_all,
             on_unknown=self._on_unknown,
             on_abort=self._on_abort,
+            on_failed=self._on_heartbeat_failed,
         )
+
+    def _on_heartbeat_failed(self, error: BaseException) -> None:
+        self._executor.abort_all()
+        if not self._heart_failed.done():
+            self._heart_failed.set_exception(error)
 
     def _on_abort(self, attempts: frozenset[tuple[UUID, int]]) -> None:
         for job_id, attempt in attempts:
@@ -172,6 +188,8 @@ class Worker:
 
     def _on_unknown(self) -> None:
         """The database does not know this worker any more: what it held is lost; start over under a new id."""
+        if self._settling_ends.is_set():  # it is going, and has taken its row away itself
+            return
         if self._register_anew is not None and not self._register_anew.done():
             return
         log.warning("not registered any more, registering anew", extra={"worker_id": self._worker_id})

@@ -1,8 +1,10 @@
 -- running → scheduled | dead | cancelled, for leases that ended without a settle: their worker's time has passed (or its row is
 -- gone), or their own deadline has. Each gets its attempt row; the attempt counts. Returns what was rescued; at most
 -- p_limit, so call again until it returns fewer. Walks the live segments of lease: what runs now, not what ever ran.
--- While the server was down nobody could renew: for one lease after its start nothing is taken, so that an outage burns no attempt.
-create function duly.rescue(p_closed bigint[], p_upwards_from bigint, p_limit integer)
+-- While the server was away nobody could renew: for one lease after its start nothing is taken, so that an outage burns no attempt.
+-- Its start says too little: recovery after a crash can take longer than a lease, and a standby that took over started long ago.
+-- So the caller says in p_watched_seconds for how long the database has answered it without a break (null: it does not know).
+create function duly.rescue(p_closed bigint[], p_upwards_from bigint, p_limit integer, p_watched_seconds double precision default null)
 returns table (job_id uuid, attempt integer, worker_id bigint, outcome text, way text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
@@ -10,7 +12,7 @@ as $$
 #variable_conflict use_column
 declare
     v_now  timestamptz := clock_timestamp();
-    v_up   interval := clock_timestamp() - pg_postmaster_start_time();
+    v_up   interval := least(clock_timestamp() - pg_postmaster_start_time(), make_interval(secs => p_watched_seconds));
     v_gone bigint[];     -- workers known whose time has passed
 begin
     v_gone := array(
@@ -33,7 +35,7 @@ begin
     ), decided as (
         select g.*,
                case when g.cancel_requested then 'cancelled' when g.attempt >= g.final_attempt then 'dead' else 'scheduled' end as way,
-               least(60, 2 ^ least(g.attempt, 6)) * (0.75 + random() / 2) as delay_seconds
+               least(60, 2 ^ least(g.attempt - 1, 6)) * (0.75 + random() / 2) as delay_seconds
         from gone g
     ), recorded as (
         insert into duly.attempt (job_id, number, worker_id, trigger, started_at, finished_at, outcome, error, next_run_at)
