@@ -1,0 +1,20 @@
+"""The programs by name, in the order in which all of them run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from bench import claim, drain, dump, held, http_jobs, latency, standing
+from bench.finding import Finding
+from bench.setting import Setting
+
+PROGRAMS: dict[str, Callable[[Setting], Coroutine[Any, Any, Finding]]] = {
+    "drain": drain.run,
+    "latency": latency.run,
+    "http_jobs": http_jobs.run,
+    "claim": claim.run,
+    "held": held.run,
+    "standing": standing.run,
+    "dump": dump.run,
+}

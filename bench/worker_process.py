@@ -1,0 +1,158 @@
+"""A worker process of Duly with its upkeep, as a benchmark starts it: `python -m bench.worker_process JSON`.
+
+JSON: dsn, work, tally, slots, concurrency, added. What `work` may be:
+noop: does nothing, counts. paced: the same, but waits while the line is short (see `standing`). stamp: the payload is
+a number n; notes when it started (see `latency`). http: delivers, as `duly worker` does. upkeep: runs no job at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from bench.setting import NOOP
+from bench.tally import Tally
+from duly.cli.stopping import Stop, run_loop
+from duly.model.jobs import ClaimedJob
+from duly.model.outcomes import Outcome, Success
+from duly.queue import Database
+from duly.upkeep import Upkeep
+from duly.worker import Handler, Wakeups, Worker, WorkerConfig
+
+_DONE = Success()
+_LEASE = timedelta(seconds=20)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What the process was told."""
+
+    dsn: str
+    work: str
+    tally: str = ""
+    slots: int = 1
+    concurrency: int = 100
+    added: str = ""
+
+
+def noop(tally: Tally) -> Handler:
+    """Counts."""
+    numbers = tally.numbers
+
+    async def run(job: ClaimedJob) -> Outcome:
+        numbers[0] += 1
+        return _DONE
+
+    return run
+
+
+def paced(tally: Tally, gate: asyncio.Event) -> Handler:
+    """Counts, and waits at the gate."""
+    numbers = tally.numbers
+
+    async def run(job: ClaimedJob) -> Outcome:
+        if not gate.is_set():
+            await gate.wait()
+        numbers[0] += 1
+        return _DONE
+
+    return run
+
+
+async def keep_gate(tally: Tally, added: Tally, gate: asyncio.Event) -> None:
+    """Open while more jobs stand in line (`added` slot 0, less what is handled) than `added` slot 1 says."""
+    while True:
+        if added.numbers[0] - tally.count > added.numbers[1]:
+            gate.set()
+        else:
+            gate.clear()
+        await asyncio.sleep(0.001)
+
+
+def stamp(tally: Tally) -> Handler:
+    """Notes for job n its start by the monotonic clock (slot 2n + 1) and how late that is by the wall clock (slot
+    2n + 2), in ns.
+    """
+    numbers = tally.numbers
+
+    async def run(job: ClaimedJob) -> Outcome:
+        started, wall = time.monotonic_ns(), time.time_ns()
+        place = 2 * int(job.payload_json) + 1
+        numbers[place] = started
+        numbers[place + 1] = wall - round(job.run_at.timestamp() * 1_000_000) * 1000
+        numbers[0] += 1
+        return _DONE
+
+    return run
+
+
+async def run_handler(db: Database, task: Task, handler: Handler, stop: Stop) -> None:
+    """A worker for no-op jobs, its wake-ups and its upkeep, in one process."""
+    wakeups = Wakeups(task.dsn, db.schema)
+    ended = asyncio.Event()
+    config = WorkerConfig({NOOP: handler}, concurrency=task.concurrency, lease=_LEASE)
+    worker = Worker(config, db, task.dsn, wakeups)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(wakeups.run(ended))
+        group.create_task(Upkeep(db, wakeups).run(ended))
+        try:
+            await worker.run(stop.draining, stop.aborting)
+        finally:
+            ended.set()
+
+
+async def run_paced(db: Database, task: Task, stop: Stop) -> None:
+    """A worker that keeps a line standing."""
+    tally, gate = Tally(Path(task.tally), 1), asyncio.Event()
+    keeping = asyncio.create_task(keep_gate(tally, Tally(Path(task.added), 2), gate))
+    try:
+        await run_handler(db, task, paced(tally, gate), stop)
+    finally:
+        keeping.cancel()
+
+
+async def run_upkeep(db: Database, task: Task, stop: Stop) -> None:
+    """The upkeep alone."""
+    wakeups = Wakeups(task.dsn, db.schema)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(wakeups.run(stop.draining))
+        group.create_task(Upkeep(db, wakeups).run(stop.draining))
+
+
+async def run_http(db: Database, task: Task, stop: Stop) -> None:
+    """The service's own worker. Imported here: what the API and HTTP need would be dead weight for the others."""
+    from duly.cli.parts import WorkerSettings, work
+    from duly.http import EgressPolicy
+
+    policy = EgressPolicy.parse(allow_loopback=True)
+    settings = WorkerSettings(concurrency=task.concurrency)
+    await work(db, task.dsn, policy, settings, stop.draining, stop.aborting)
+
+
+async def main(task: Task) -> None:
+    """Work until SIGTERM, then drain."""
+    stop = Stop()
+    async with await Database.open(task.dsn, name="duly-bench-worker") as db:
+        match task.work:
+            case "upkeep":
+                await run_upkeep(db, task, stop)
+            case "http":
+                await run_http(db, task, stop)
+            case "noop":
+                await run_handler(db, task, noop(Tally(Path(task.tally), 1)), stop)
+            case "stamp":
+                await run_handler(db, task, stamp(Tally(Path(task.tally), task.slots)), stop)
+            case "paced":
+                await run_paced(db, task, stop)
+            case other:
+                raise ValueError(f"unknown work {other!r}")
+
+
+if __name__ == "__main__":
+    told = Task(**json.loads(sys.argv[1]))
+    run_loop(lambda: main(told))
