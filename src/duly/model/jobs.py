@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from duly.model.ids import uuid7
@@ -50,13 +50,14 @@ class NewJob:
     metadata: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedJob:
+class ClaimedJob(NamedTuple):
     """A job under a lease. (`id`, `attempt`) is the fencing token: every later write names both.
 
     `attempt` counts from 1 over the job's whole life; `final_attempt` is the last one of the present budget (a redrive
     raises it). `age` is how long ago the job was due for the first time, by the database's clock at the claim.
-    `payload_json` is the payload as JSON text, not decoded; `body` the exact bytes or None.
+    `payload_json` is the payload as JSON text, not decoded; `body` the exact bytes or None. A tuple, as one is made
+    per job
+    run: a frozen dataclass of this width takes 2 µs, this 0.3.
     """
 
     id: UUID

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from duly.model.jobs import ClaimedJob
@@ -16,8 +15,7 @@ from duly.model.states import DeadReason
 Edge = Literal["succeeded", "dead", "cancelled", "retry", "snooze", "interrupted", "release"]
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(NamedTuple):
     """What `settle` writes for one leased job.
 
     `edge` names the way out of running:

@@ -97,6 +97,11 @@ async def settle(db: Executor, worker_id: int, settlements: Sequence[Settlement]
     """
     if not settlements:
         return frozenset()
+    once = {s.job_id: s for s in reversed(settlements)}
+    if len(once) < len(settlements):  # the first word counts; a second one for the same job has no lease any more
+        first = set(map(id, once.values()))
+        again = frozenset(s.job_id for s in settlements if id(s) not in first)
+        return again | await settle(db, worker_id, list(once.values()))
     reports = [s.report for s in settlements]
     rows = await db.fetch(
         _SETTLE,

@@ -29,7 +29,9 @@ _BLOCKED_AFTER_S = 1.0
 
 
 class Heartbeat:
-    """Renews worker `worker_id` until stopped. Callbacks run on the main loop:
+    """Renews worker `worker_id` until stopped; `registered_at` is the monotonic time before it asked to be registered.
+
+    Callbacks run on the main loop:
 
     `on_fenced()`: renewal failed for too long; stop everything that runs. `on_unknown()`: the worker is not
     registered any more.
@@ -42,6 +44,7 @@ class Heartbeat:
         dsn: str,
         schema: str,
         worker_id: int,
+        registered_at: float,
         lease: timedelta,
         loop: asyncio.AbstractEventLoop,
         on_fenced: Callable[[], None],
@@ -58,7 +61,7 @@ class Heartbeat:
         self._on_unknown = on_unknown
         self._on_abort = on_abort
         self._on_failed = on_failed
-        self._confirmed = time.monotonic()
+        self._confirmed = registered_at
         self._fenced = False
         self._stop = threading.Event()
         self._ticked = time.monotonic()

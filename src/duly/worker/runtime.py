@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -46,6 +47,7 @@ class Worker:
         self._db = db
         self._dsn = dsn
         self._worker_id = 0
+        self._registered_at = 0.0
         self._slots = Slots(config.concurrency)
         self._executor = Executor(config.handlers)
         self._settler = Settler(db, config.settle_batch, self._slots.give)
@@ -158,6 +160,7 @@ class Worker:
 
     async def _register(self) -> None:
         config = self.config
+        self._registered_at = time.monotonic()
         queues = None if config.queues is None else list(config.queues)
         self._worker_id = await queue.register(
             self._db, config.name, sorted(config.handlers), queues, config.concurrency, config.lease
@@ -169,6 +172,7 @@ class Worker:
             self._dsn,
             self._db.schema,
             self._worker_id,
+            self._registered_at,
             self.config.lease,
             asyncio.get_running_loop(),
             on_fenced=self._executor.abort_all,

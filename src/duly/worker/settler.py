@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from uuid import UUID
 
 import asyncpg
@@ -111,4 +110,4 @@ def _bare(settlement: Settlement, error: Exception) -> Settlement:
     """The same edge with nothing attached that the database could refuse."""
     result = "error" if settlement.report is None else settlement.report.result
     report = Report(result, error=f"the outcome could not be stored: {type(error).__name__}")
-    return replace(settlement, result=None, report=report)
+    return settlement._replace(result=None, report=report)

@@ -2,7 +2,7 @@
 -- stop it. Returns cancelled, requested (running), final (the job had ended otherwise) or missing (no such job of this owner).
 create function duly.cancel(p_account integer, p_project integer, p_job uuid, p_abort boolean) returns text
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
 as $$
 declare
     v_attempt integer;
@@ -14,9 +14,13 @@ begin
         return 'missing';
     end if;
     for i in 1 .. 20 loop   -- a job that moves on between two looks is caught at the next one
-        delete from duly.scheduled s where s.job_id = p_job returning s.attempt, s.final_attempt into v_attempt, v_final;
+        delete from duly.scheduled s where s.ctid = any (array(   -- in order of the key: the index by time ends in the key too, and would be walked
+            select x.ctid from duly.scheduled x where x.job_id between p_job and p_job order by x.job_id limit 1 for update))
+        returning s.attempt, s.final_attempt into v_attempt, v_final;
         if not found then
-            delete from duly.ready r where r.job_id = p_job returning r.attempt, r.final_attempt into v_attempt, v_final;
+            delete from duly.ready r where r.ctid = any (array(
+                select x.ctid from duly.ready x where x.job_id between p_job and p_job order by x.job_id limit 1 for update))
+            returning r.attempt, r.final_attempt into v_attempt, v_final;
         end if;
         if found then
             insert into duly.outcome (job_id, state, attempt, final_attempt) values (p_job, 'cancelled', v_attempt - 1, v_final);
@@ -37,7 +41,7 @@ end $$;
 -- scheduled → ready, now. Returns run, wrong_state or missing.
 create function duly.run_now(p_account integer, p_project integer, p_job uuid) returns text
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
 as $$
 begin
     perform from duly.job j where j.id = p_job and j.account_id = p_account and j.project_id = p_project;
@@ -45,7 +49,8 @@ begin
         return 'missing';
     end if;
     with gone as (
-        delete from duly.scheduled s where s.job_id = p_job
+        delete from duly.scheduled s where s.ctid = any (array(   -- in order of the key: the index by time ends in the key too, and would be walked
+            select x.ctid from duly.scheduled x where x.job_id between p_job and p_job order by x.job_id limit 1 for update))
         returning s.job_id, s.lane_id, s.account_id, s.priority, s.attempt, s.final_attempt
     )
     insert into duly.ready (segment, job_id, run_at, lane_id, account_id, priority, attempt, final_attempt, trigger)

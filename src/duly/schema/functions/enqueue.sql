@@ -35,10 +35,10 @@ begin
     insert into duly.lane (account_id, project_id, queue, kind, concurrency_key)
     select distinct g.account_id, g.project_id, g.queue, g.kind, coalesce(g.key, '')
     from unnest(p_accounts, p_projects, p_queues, p_kinds, p_keys) g (account_id, project_id, queue, kind, key)
-    where not exists (
-        select from duly.lane l
+    where (   -- asked for each row, not "not exists", which may become a join that reads all lanes
+        select l.id from duly.lane l
         where l.account_id = g.account_id and l.project_id = g.project_id and l.queue = g.queue
-          and l.kind = g.kind and l.concurrency_key = coalesce(g.key, ''))
+          and l.kind = g.kind and l.concurrency_key = coalesce(g.key, '')) is null
     order by 1, 2, 3, 4, 5   -- one order for all, so that two batches with the same new lanes do not lock each other out
     on conflict do nothing;
     v_lanes := array(

@@ -11,8 +11,9 @@ declare
 begin
     select array_agg(l.job_id), array_agg(l.attempt) into v_ids, v_attempts
     from unnest(p_closed || array(select generate_series(p_upwards_from, (select c.last_value from duly.segment_current c)))) live (segment)
-    join duly.lease l on l.segment = live.segment
-    where l.worker_id = p_worker and not l.job_id = any (p_heard);
+    cross join lateral (   -- "offset 0": segment by segment, whatever the planner believes of lease
+        select l.job_id, l.attempt from duly.lease l
+        where l.segment = live.segment and l.worker_id = p_worker and not l.job_id = any (p_heard) offset 0) l;
     if v_ids is null then
         return 0;
     end if;

@@ -38,9 +38,7 @@ begin
         if v_lane is null or v_lane > p_last then
             return null;
         end if;
-        if exists (
-            select from duly.lane l
-            where l.id = v_lane and l.kind = any (p_kinds) and (p_queues is null or l.queue = any (p_queues))) then
+        if (select l.kind = any (p_kinds) and (p_queues is null or l.queue = any (p_queues)) from duly.lane l where l.id = v_lane) then
             return v_lane;
         end if;
     end loop;

@@ -24,11 +24,14 @@ begin
         where l.ctid = any (array(
             select r.ctid
             from unnest(p_closed || array(select generate_series(p_upwards_from, (select c.last_value from duly.segment_current c)))) live (segment)
-            join duly.lease r on r.segment = live.segment
-            where (r.deadline_at <= v_now and v_up > interval '30 seconds')
-               or r.worker_id = any (v_gone)
-               or not exists (select from duly.worker w where w.id = r.worker_id)
-            limit p_limit for update of r skip locked))
+            cross join lateral (   -- with a lock inside: segment by segment, whatever the planner believes of lease
+                select r.ctid from duly.lease r
+                where r.segment = live.segment
+                  and ((r.deadline_at <= v_now and v_up > interval '30 seconds')
+                       or r.worker_id = any (v_gone)
+                       or not exists (select from duly.worker w where w.id = r.worker_id))
+                limit p_limit for update of r skip locked) r
+            limit p_limit))
         returning l.job_id, l.attempt, l.final_attempt, l.lane_id, l.account_id, l.priority, l.worker_id, l.claimed_at, l.trigger, l.cancel_requested,
                   case when l.worker_id = any (v_gone) or not exists (select from duly.worker w where w.id = l.worker_id)
                        then 'worker_lost' else 'timeout' end as outcome
@@ -62,6 +65,5 @@ begin
     where w.lease_expires_at < v_now - interval '1 day'
       and not exists (
           select from unnest(p_closed || array(select generate_series(p_upwards_from, (select c.last_value from duly.segment_current c)))) live (segment)
-          join duly.lease l on l.segment = live.segment
-          where l.worker_id = w.id);
+          cross join lateral (select from duly.lease l where l.segment = live.segment and l.worker_id = w.id limit 1) l);
 end $$;

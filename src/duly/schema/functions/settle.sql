@@ -1,43 +1,54 @@
--- running → succeeded | dead | cancelled | scheduled | ready: write how attempts ended, under the lease that each worker
+-- running → succeeded | dead | cancelled | scheduled | ready: write how attempts ended, under the lease that the worker
 -- still holds, and give back the jobs that were refused: somebody else's by now, nothing was written for them.
 --
--- The columns after p_attempts may be shorter or empty: what is missing is null. p_edges: null for succeeded; dead, cancelled · retry (again after the delay, next attempt number) · snooze (the same, and the budget grows by one) ·
--- interrupted (ready again, budget grows by one, 10 times at most, then it counts as a failure) · release (ready again under the same
--- number: it never started). A job whose cancelling was asked for ends cancelled instead of going on; a success stands.
--- p_outcomes null: success for a job that succeeded, no row in the ledger otherwise. The lease is matched by key (job, attempt) and worker, and by nothing else.
+-- p_edges: null for succeeded; dead, cancelled · retry (again after the delay, next attempt number) · snooze (the same, and the
+-- budget grows by one) · interrupted (ready again, the budget grows by one, 10 times at most, then it counts as a failure) · release
+-- (ready again under the same number: it never started). A job whose cancelling was asked for ends cancelled instead of going on;
+-- a success stands. p_outcomes null: success for a job that succeeded, no row in the ledger otherwise. Columns after p_attempts
+-- may be shorter or empty: what is missing is null. A job is named once at most.
+-- The lease is matched by its key (job, attempt) and worker, and by nothing else.
 create function duly.settle(
     p_worker bigint, p_ids uuid[], p_attempts integer[], p_edges text[], p_delays double precision[], p_reasons text[],
     p_outcomes text[], p_status_codes integer[], p_errors text[], p_details jsonb[], p_excerpts bytea[], p_results jsonb[])
 returns setof uuid
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off set enable_mergejoin = off set jit = off
 as $$
 declare
     v_now     timestamptz := clock_timestamp();
+    v_held    tid[];
     v_settled uuid[];
     v_ready   integer;
     v_later   timestamptz;
 begin
+    -- By key, one by one, in id order: LATERAL with a lock cannot become anything else. As a plain join the planner may turn it
+    -- round and walk all of lease, dead rows included, whenever vacuum last counted none.
+    v_held := array(
+        select l.place
+        from (select u.job_id, u.attempt from unnest(p_ids, p_attempts) u (job_id, attempt) order by u.job_id) g
+        cross join lateral (
+            select l.ctid as place from duly.lease l
+            where l.job_id = g.job_id and l.attempt = g.attempt and l.worker_id = p_worker
+            for update) l);
+
     with given as (
-        select g.job_id, g.attempt, coalesce(g.edge, 'succeeded') as edge, coalesce(g.delay_seconds, 0) as delay_seconds, g.reason,
+        select g.job_id, coalesce(g.edge, 'succeeded') as edge, coalesce(g.delay_seconds, 0) as delay_seconds, g.reason,
                coalesce(g.outcome, case when g.edge is null then 'success' end) as outcome, g.status_code, g.error, g.detail, g.excerpt, g.result
-        from unnest(p_ids, p_attempts, p_edges, p_delays, p_reasons, p_outcomes, p_status_codes, p_errors, p_details, p_excerpts, p_results)
-            g (job_id, attempt, edge, delay_seconds, reason, outcome, status_code, error, detail, excerpt, result)
-        order by g.job_id
+        from unnest(p_ids, p_edges, p_delays, p_reasons, p_outcomes, p_status_codes, p_errors, p_details, p_excerpts, p_results)
+            g (job_id, edge, delay_seconds, reason, outcome, status_code, error, detail, excerpt, result)
     ), gone as (
-        delete from duly.lease l using given g
-        where l.job_id = g.job_id and l.attempt = g.attempt and l.worker_id = p_worker
-        returning l.job_id, l.attempt, l.final_attempt, l.run_at, l.lane_id, l.account_id, l.priority, l.claimed_at, l.trigger, l.cancel_requested,
-                  g.edge, g.delay_seconds, g.reason, g.outcome, g.status_code, g.error, g.detail, g.excerpt, g.result
+        delete from duly.lease l where l.ctid = any (v_held)
+        returning l.job_id, l.attempt, l.final_attempt, l.run_at, l.lane_id, l.account_id, l.priority, l.claimed_at, l.trigger, l.cancel_requested
     ), decided as (
-        select o.*,
-               case when o.edge in ('succeeded', 'cancelled') then o.edge
+        select o.job_id, o.attempt, o.final_attempt, o.run_at, o.lane_id, o.account_id, o.priority, o.claimed_at, o.trigger,
+               g.edge, g.delay_seconds, g.reason, g.outcome, g.status_code, g.error, g.detail, g.excerpt, g.result,
+               case when g.edge in ('succeeded', 'cancelled') then g.edge
                     when o.cancel_requested then 'cancelled'
-                    when o.edge = 'interrupted' and o.attempt >= o.final_attempt and duly.interruptions(o.job_id) >= 10 then 'dead'
-                    else o.edge end as way,
-               case when o.edge = 'interrupted' and duly.interruptions(o.job_id) >= 10 then 0
-                    when o.edge in ('interrupted', 'snooze') then 1 else 0 end as grown
-        from gone o
+                    when g.edge = 'interrupted' and o.attempt >= o.final_attempt and duly.interruptions(o.job_id) >= 10 then 'dead'
+                    else g.edge end as way,
+               case when g.edge = 'interrupted' and duly.interruptions(o.job_id) >= 10 then 0
+                    when g.edge in ('interrupted', 'snooze') then 1 else 0 end as grown
+        from gone o join given g on g.job_id = o.job_id
     ), recorded as (
         insert into duly.attempt (
             job_id, number, worker_id, trigger, started_at, finished_at, outcome, status_code, error, next_run_at, detail, excerpt)
