@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[EmbeddedPostgres]:
-    """A running server. Under /tmp, since as root it runs as another account, which cannot enter pytest's own folders."""
+    """A running server. Under /tmp: as root it runs as another account, which cannot enter pytest's own folders."""
     home = Path(tempfile.mkdtemp(prefix="duly-test-", dir="/tmp"))
     home.chmod(0o755)
     binaries = os.environ.get("DULY_POSTGRES")

@@ -25,6 +25,7 @@ log = logging.getLogger("duly.upkeep")
 _RESCUE_EVERY = timedelta(seconds=1)
 _RESCUE_BATCH = 500
 _SEGMENTS_EVERY = timedelta(seconds=1)
+_SEGMENTS_EVERY_BUSY = timedelta(milliseconds=250)  # a drained segment costs every claim until it is retired
 _DAYS_EVERY = timedelta(hours=1)
 _DAYS_AHEAD = 4
 
@@ -68,9 +69,11 @@ class Upkeep:
 
     async def segments_step(self) -> timedelta:
         """One round over the segments of both lines."""
+        before = sum(keeper.retired_total for keeper in self._keepers)
         for keeper in self._keepers:
             await keeper.step()
-        return _jittered(_SEGMENTS_EVERY)
+        busy = sum(keeper.retired_total for keeper in self._keepers) > before
+        return _jittered(_SEGMENTS_EVERY_BUSY if busy else _SEGMENTS_EVERY)
 
     async def days_step(self) -> timedelta:
         """Make the partitions of the days to come."""

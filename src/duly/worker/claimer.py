@@ -21,7 +21,7 @@ from duly.worker.waiting import first_of
 
 log = logging.getLogger("duly.worker")
 
-_SEGMENTS_EVERY_S = 1.0
+_SEGMENTS_EVERY_S = 0.25
 _CLAIMS_AT_ONCE = 2  # while one claim's jobs start, the next is under way
 
 

@@ -15,6 +15,8 @@ as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := clock_timestamp();
+    v_oldest  uuid := duly.uuid7_floor(clock_timestamp() - interval '24 hours');
+    v_newest  uuid := duly.uuid7_floor(clock_timestamp() + interval '10 minutes');
     v_given   integer := cardinality(p_ids);
     v_placed  integer;
     v_due     integer;
@@ -25,9 +27,7 @@ begin
     if to_regclass(to_char((v_now + interval '10 minutes') at time zone 'utc', '"duly.job_"YYYYMMDD')) is null then
         perform duly.add_days(4);
     end if;
-    if exists (select from unnest(p_ids) id
-               where id < duly.uuid7_floor(v_now - interval '24 hours') or id > duly.uuid7_floor(v_now + interval '10 minutes')
-                  or substr(id::text, 15, 1) <> '7') then
+    if exists (select from unnest(p_ids) id where id < v_oldest or id > v_newest or substr(id::text, 15, 1) <> '7') then
         raise exception 'a job id must be a UUIDv7 made in the last 24 hours and not more than 10 minutes ahead'
             using errcode = '22023', hint = 'take one from duly.uuid7(), or set the clock of the machine that makes them';
     end if;
@@ -79,7 +79,7 @@ begin
     select array_agg(m.id), count(*), (select count(*) from due), min(m.run_at) filter (where m.run_at > v_now)
     into v_created, v_placed, v_due, v_later from made m;
 
-    perform duly.advance_after(v_due, 20000);
+    perform duly.advance_after(v_due, 10000);
     if v_due > 0 then
         perform duly.wake();
     end if;
