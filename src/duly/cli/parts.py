@@ -71,7 +71,7 @@ async def work(
             {KIND: deliver},
             queues=settings.queues,
             concurrency=settings.concurrency,
-            claim_batch=min(500, settings.concurrency),
+            claim_batch=min(1000, settings.concurrency),
             lease=settings.lease,
             grace=settings.grace,
         )

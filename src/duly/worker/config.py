@@ -32,7 +32,7 @@ class WorkerConfig:
     handlers: Mapping[str, Handler]
     queues: tuple[str, ...] | None = None
     concurrency: int = 100
-    claim_batch: int = 500
+    claim_batch: int = 1000
     settle_batch: int = 1000
     lease: timedelta = timedelta(seconds=20)
     grace: timedelta = timedelta(seconds=25)

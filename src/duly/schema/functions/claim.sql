@@ -1,7 +1,7 @@
 -- ready → running. Up to p_limit due jobs for a worker whose lease is good, each with what its handler needs. No row means
 -- that nothing is due in the lanes it serves.
 --
--- A claim serves up to 8 lanes (see next_lanes.sql), each with an equal part of what is left of p_limit, then up to 64 if
+-- A claim serves up to 8 lanes (see few_lanes.sql, next_lanes.sql), each with an equal part of what is left of p_limit, then up to 64 if
 -- those were thin. It may return fewer than p_limit although one lane has more: claim again. p_closed and p_upwards_from
 -- are live_segments('ready'), a second or so old at most. With p_rest_seconds the worker says, before it looks, that it
 -- will sleep that long if it finds nothing (see wake.sql).
@@ -26,6 +26,7 @@ declare
     v_picked   tid[] := '{}';
     v_left     integer := p_limit;
     v_count    integer;
+    v_few      boolean;
 begin
     if not exists (select from duly.worker w where w.id = p_worker and w.lease_expires_at > v_now) then   -- a heartbeat brings it back
         raise exception 'worker % has lost its lease', p_worker using errcode = 'DU001', hint = 'renew it first, or register again';
@@ -34,8 +35,16 @@ begin
         perform duly.rest(p_rest_seconds);
     end if;
     foreach v_count in array array[8, 64] loop
-        select n.accounts, n.lanes into v_accounts, v_lanes
-        from duly.next_lanes(v_live, p_after_account, p_seen_accounts, p_seen_lanes, p_kinds, p_queues, v_count) n;
+        v_lanes := null;
+        if v_count = 8 then
+            select n.accounts, n.lanes into v_accounts, v_lanes
+            from duly.few_lanes(v_live, p_after_account, p_seen_accounts, p_seen_lanes, p_kinds, p_queues, v_count) n;
+        end if;
+        v_few := v_lanes is not null;
+        if not v_few then
+            select n.accounts, n.lanes into v_accounts, v_lanes
+            from duly.next_lanes(v_live, p_after_account, p_seen_accounts, p_seen_lanes, p_kinds, p_queues, v_count) n;
+        end if;
         for i in v_done + 1 .. cardinality(v_lanes) loop
             exit when v_left = 0;
             v_picked := v_picked || duly.pick(
@@ -43,7 +52,7 @@ begin
             v_left := p_limit - cardinality(v_picked);
             v_done := i;
         end loop;
-        exit when v_left = 0 or cardinality(v_lanes) < v_count;
+        exit when v_left = 0 or v_few or cardinality(v_lanes) < v_count;
     end loop;
     if cardinality(v_picked) = 0 then
         return;

@@ -30,7 +30,7 @@ as $$
 declare
     v_live bigint := (select c.last_value from duly.segment_current c) - (select f.last_value from duly.ready_floor f);
 begin
-    if p_rows > 0 and random() * p_every * greatest(1.0, v_live / 8.0) < p_rows then
+    if p_rows > 0 and random() * p_every * greatest(1.0, v_live / 4.0) < p_rows then
         perform duly.advance();
     end if;
 end $$;
