@@ -25,7 +25,17 @@ _KEYS = {
 }
 _FACTS = ("job", "attempt", "outcome")
 # A row per worker process, or per retired segment above the floor: few, and not of the kind that grows with age.
-_SMALL = {"worker", "retired", "account", "project", "segment_current", "ready_floor", "lease_floor", "idle_until"}
+_SMALL = {
+    "worker",
+    "retired",
+    "kept",
+    "account",
+    "project",
+    "segment_current",
+    "ready_floor",
+    "lease_floor",
+    "idle_until",
+}
 _SMALL_INDEXES = {"worker_pkey", "retired_pkey"}
 _HOT = {"ready", "lease", "scheduled", "lane", "redrive"}
 

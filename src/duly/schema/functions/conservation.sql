@@ -32,8 +32,12 @@ begin
            (select count(*) from duly.job j where not exists (select from placed p where p.job_id = j.id)),
            (select count(*) from placed p where p.places > 1),
            (select count(*) from placed p where not exists (select from duly.job j where j.id = p.job_id)),
-           (select count(*) from duly.ready r where r.segment < v_ready_floor or r.segment = any (v_ready_retired)),
-           (select count(*) from duly.lease l where l.segment < v_lease_floor or l.segment = any (v_lease_retired))
+           (select count(*) from duly.ready r
+            where (r.segment < v_ready_floor and not exists (select from duly.kept k where k.line = 'ready' and k.segment = r.segment))
+               or r.segment = any (v_ready_retired)),
+           (select count(*) from duly.lease l
+            where (l.segment < v_lease_floor and not exists (select from duly.kept k where k.line = 'lease' and k.segment = l.segment))
+               or l.segment = any (v_lease_retired))
     into jobs, scheduled, ready, running, succeeded, dead, cancelled,
          jobs_nowhere, jobs_in_several_places, places_without_job, ready_in_retired_segments, leases_in_retired_segments;
 end $$;

@@ -4,16 +4,18 @@
 -- The live segments of a line ('ready' or 'lease'): closed ones that may still hold rows, oldest first, and the number from which
 -- all are live. A caller may keep the answer for a while: an old list is a little longer than it need be, never wrong.
 create function duly.live_segments(p_line text, out closed bigint[], out upwards_from bigint)
-language plpgsql
+language plpgsql set enable_bitmapscan = off set jit = off
 as $$
 declare
     v_floor   bigint := case p_line when 'ready' then (select f.last_value from duly.ready_floor f) else (select f.last_value from duly.lease_floor f) end;
     v_current bigint := (select c.last_value from duly.segment_current c);
 begin
     closed := array(
+        select k.segment from duly.kept k where k.line = p_line and k.segment < v_floor
+        union all
         select number from generate_series(v_floor, v_current - 1) number
         where not exists (select from duly.retired r where r.line = p_line and r.segment = number)
-        order by number);
+        order by 1);
     upwards_from := v_current;
 end $$;
 
@@ -25,10 +27,13 @@ return nextval('duly.segment_current');
 -- p_rows rows came or went: open the next segment about every p_every rows, by chance, so that no counter is kept.
 -- With many live segments they grow, so that their number is bounded by about the square root of the backlog.
 create function duly.advance_after(p_rows integer, p_every integer) returns void
-language plpgsql
+language plpgsql set enable_bitmapscan = off set jit = off
 as $$
 declare
-    v_live bigint := (select c.last_value from duly.segment_current c) - (select f.last_value from duly.ready_floor f);
+    v_floor bigint := (select f.last_value from duly.ready_floor f);
+    v_live  bigint := (select c.last_value from duly.segment_current c) - v_floor
+        - (select count(*) from duly.retired r where r.line = 'ready' and r.segment >= v_floor)
+        + (select count(*) from duly.kept k where k.line = 'ready');
 begin
     if p_rows > 0 and random() * p_every * greatest(1.0, v_live / 4.0) < p_rows then
         perform duly.advance();
@@ -95,25 +100,36 @@ begin
         return false;
     end if;
     insert into duly.retired (line, segment) values (p_line, p_segment) on conflict do nothing;
+    delete from duly.kept k where k.line = p_line and k.segment = p_segment;
     return true;
 end $$;
 
--- Raise the line's floor over the retired numbers just above it and forget them. A floor never falls.
+-- Raise the line's floor over what is retired or kept just above it, and forget the retired below. A floor never falls. Live segments
+-- that lie 32 numbers or more behind are kept from now on: once that is committed, the next call raises the floor over them.
 create function duly.raise_floor(p_line text) returns bigint
 language plpgsql
 as $$
 declare
-    v_floor bigint;
     v_sequence regclass := ('duly.' || p_line || '_floor')::regclass;
+    v_current  bigint := (select c.last_value from duly.segment_current c);
+    v_before   bigint := pg_sequence_last_value(v_sequence);
+    v_floor    bigint;
 begin
     if not pg_try_advisory_xact_lock(hashtext('duly.raise_floor'), hashtext(p_line)) then
         return null;
     end if;
-    v_floor := (duly.live_segments(p_line)).closed[1];
-    v_floor := coalesce(v_floor, (select c.last_value from duly.segment_current c));
-    if v_floor > pg_sequence_last_value(v_sequence) then
+    v_floor := coalesce((
+        select number from generate_series(v_before, v_current) number
+        where not exists (select from duly.retired r where r.line = p_line and r.segment = number)
+          and not exists (select from duly.kept k where k.line = p_line and k.segment = number)
+        order by number limit 1), v_current);
+    if v_floor > v_before then
         perform setval(v_sequence, v_floor);
         delete from duly.retired r where r.line = p_line and r.segment < v_floor;
     end if;
+    insert into duly.kept (line, segment)
+    select p_line, number from generate_series(v_floor, v_current - 32) number
+    where not exists (select from duly.retired r where r.line = p_line and r.segment = number)
+    on conflict do nothing;
     return v_floor;
 end $$;

@@ -49,6 +49,7 @@ begin
                case when g.edge = 'interrupted' and duly.interruptions(o.job_id) >= 10 then 0
                     when g.edge in ('interrupted', 'snooze') then 1 else 0 end as grown
         from gone o join given g on g.job_id = o.job_id
+        order by o.job_id   -- rows that lie in the order of their index are walked page by page, not row by row
     ), recorded as (
         insert into duly.attempt (
             job_id, number, worker_id, trigger, started_at, finished_at, outcome, status_code, error, next_run_at, detail, excerpt)

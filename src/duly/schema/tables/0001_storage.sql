@@ -177,7 +177,7 @@ create table duly.worker (
 ) with (fillfactor = 50);
 
 -- Segments: a number that groups the rows of ready and lease in time. `segment_current` is what new rows get. A number
--- below a floor is retired; one above it is retired if it is listed. Sequences are not versioned: reading them costs the
+-- below a floor is retired unless it is kept; one above it is retired if it is listed. Sequences are not versioned: reading them costs the
 -- same whatever snapshots are open. After a crash a sequence may skip numbers, never repeat one that a row could hold:
 -- nextval logs 32 numbers ahead. That suits the current number only. A floor that skipped would hide rows, so floors are
 -- moved by setval and by nothing else, which logs the number itself.
@@ -187,7 +187,14 @@ create sequence duly.lease_floor;
 select nextval('duly.segment_current'), setval('duly.ready_floor', 1), setval('duly.lease_floor', 1);
 
 create table duly.retired (
-    line   text   not null check (line in ('ready', 'lease')),
+    line    text   not null check (line in ('ready', 'lease')),
+    segment bigint not null,
+    primary key (line, segment)
+);
+
+-- Live segments that the floor has passed: rows that stay (a paused queue, a long job) must not hold the floor down.
+create table duly.kept (
+    line    text   not null check (line in ('ready', 'lease')),
     segment bigint not null,
     primary key (line, segment)
 );
