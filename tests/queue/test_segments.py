@@ -190,3 +190,54 @@ async def test_two_keepers_of_a_line_do_no_harm(database: Database) -> None:
             await keeper.step()
         await engine.sound()
     assert len(await engine.claim()) == 15
+
+
+@pytest.mark.parametrize("line", ["ready", "lease"])
+async def test_the_floor_passes_a_segment_that_stays(database: Database, line: Line) -> None:
+    """A live segment far behind is kept: still live, its rows still found, while the floor and the list go on without it."""
+    engine = await Engine.start(database)
+    await engine.enqueue(3, priority=9)
+    if line == "lease":
+        await engine.claim()
+    keeper = SegmentKeeper(database, line, crowded=1000)
+    for _ in range(100):
+        await queue.advance(database)
+    for _ in range(3):  # retire the empty ones; note the one to keep; pass it
+        await keeper.step()
+    floor = await database.fetchval(f"select last_value from duly.{line}_floor")
+    assert floor > 60
+    assert await database.fetchval("select count(*) from duly.retired where line = $1", line) < 40
+    assert (await queue.live_segments(database, line)).closed == (1,)
+    await engine.sound()
+    if line == "ready":
+        assert len(await engine.claim()) == 3
+
+
+async def test_a_kept_segment_is_retired_once_it_is_empty(database: Database) -> None:
+    """Then it is on no list any more."""
+    engine = await Engine.start(database)
+    await engine.enqueue()
+    keeper = SegmentKeeper(database, "ready", crowded=1000)
+    for _ in range(50):
+        await queue.advance(database)
+    for _ in range(3):
+        await keeper.step()
+    assert len(await engine.claim()) == 1
+    await keeper.step()
+    assert (await queue.live_segments(database, "ready")).closed == ()
+    assert await database.fetchval("select count(*) from duly.kept where line = 'ready'") == 0
+    await engine.sound()
+
+
+async def test_segments_turn_by_rows_and_stay_small_beside_one_that_stays(database: Database) -> None:
+    """A row that nobody takes does not make the segments of all the others grow: 5,000 rows claimed still open the next."""
+    engine = await Engine.start(database)
+    await engine.enqueue(priority=9)
+    keeper = SegmentKeeper(database, "ready", crowded=1000)
+    for _ in range(200):
+        await queue.advance(database)
+    for _ in range(3):
+        await keeper.step()
+    before = await database.fetchval("select last_value from duly.segment_current")
+    await database.execute("select duly.advance_after(5000, 5000)")  # one live segment beside the current: certain
+    assert await database.fetchval("select last_value from duly.segment_current") == before + 1
