@@ -194,7 +194,7 @@ async def test_two_keepers_of_a_line_do_no_harm(database: Database) -> None:
 
 @pytest.mark.parametrize("line", ["ready", "lease"])
 async def test_the_floor_passes_a_segment_that_stays(database: Database, line: Line) -> None:
-    """A live segment far behind is kept: still live, its rows still found, while the floor and the list go on without it."""
+    """A live segment far behind is kept: still live, its rows still found; the floor and the list go on without it."""
     engine = await Engine.start(database)
     await engine.enqueue(3, priority=9)
     if line == "lease":
@@ -230,7 +230,7 @@ async def test_a_kept_segment_is_retired_once_it_is_empty(database: Database) ->
 
 
 async def test_segments_turn_by_rows_and_stay_small_beside_one_that_stays(database: Database) -> None:
-    """A row that nobody takes does not make the segments of all the others grow: 5,000 rows claimed still open the next."""
+    """A row that nobody takes does not make all other segments grow: 5,000 rows claimed still open the next."""
     engine = await Engine.start(database)
     await engine.enqueue(priority=9)
     keeper = SegmentKeeper(database, "ready", crowded=1000)
