@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -99,5 +100,5 @@ def _named(place: str, headers: Any) -> str:
     parts = place.split("/")
     if not isinstance(headers, dict) or len(parts) < 3 or parts[1] != "headers" or not parts[2].isdigit():
         return place
-    names = list(headers)
-    return pointer("headers", names[int(parts[2])])
+    name = next(islice(headers, int(parts[2]), None))
+    return pointer("headers", name)

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from duly.model import Backoff, RetryPolicy
-from duly.model.jobs import DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT
+from duly.model.jobs import DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT, QUEUE_NAME
 from duly.service.durations import parse_duration, show_duration
 from duly.service.faults import FieldError
 from duly.service.jobs import JobSpec
@@ -37,7 +37,6 @@ LATER = frozenset({"unique_key", "unique_for", "on_conflict", "on_success", "on_
 
 _YEAR = timedelta(days=366)
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
-_QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}", re.ASCII)
 _CLASS = re.compile(r"[1-5]xx", re.ASCII)
 _DURATION = {
     "anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}],
@@ -72,7 +71,7 @@ def _printable(longest: int) -> Callable[[str], str]:
 
 
 def _queue(value: str) -> str:
-    if not _QUEUE.fullmatch(value):
+    if not QUEUE_NAME.fullmatch(value):
         raise FieldError("must be 1 to 100 letters, digits and . _ : / -, starting with a letter or a digit")
     return value
 
@@ -93,6 +92,8 @@ def _utf8(value: Any) -> bytes:
 
 
 def _pairs(value: Any) -> Any:
+    if isinstance(value, (dict, list)) and len(value) > 64:  # before each of them is looked at
+        raise FieldError("must be 64 headers at most")
     if isinstance(value, dict):
         return [[name, text] for name, text in value.items()]
     if not isinstance(value, list):

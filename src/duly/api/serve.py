@@ -11,6 +11,7 @@ from typing import Any
 
 import uvicorn
 
+from duly.api.bounded_http import BoundedHttpProtocol
 from duly.model.errors import DulyError
 
 GRACE_S = 20
@@ -46,7 +47,7 @@ class ApiServer:
         listener = await asyncio.to_thread(_listen, host, port)
         config = uvicorn.Config(
             self._app,
-            http="httptools",
+            http=BoundedHttpProtocol,
             ws="none",
             lifespan="on",
             log_config=None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,9 @@ from duly.service.faults import Fault
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SUSPECT_ESCAPE = re.compile(r"\\u(?:d[89a-f]|0000)", re.IGNORECASE)
 _POINTER_LIMIT = 200
+_DEPTH_LIMIT = 100  # what reads, renders and stores a value later may recurse
+_TOO_DEEP = f"nested too deeply: {_DEPTH_LIMIT} levels at most"
+_FAULTS_LIMIT = 50  # of one member: more help nobody
 
 DUPLICATE = "is given twice in one object: leave one out"
 
@@ -106,11 +109,17 @@ class _Reader:
 
     def _value(self, at: int) -> tuple[Any, int]:
         try:
-            return self._decoder.raw_decode(self._text, at)
+            value, end = self._decoder.raw_decode(self._text, at)
+            brackets = self._text.count("[", at, end) + self._text.count("{", at, end)
+            if brackets > _DEPTH_LIMIT and _deeper_than(value, _DEPTH_LIMIT):
+                raise self._malformed(at, _TOO_DEEP)
+            return value, end
+        except MalformedJsonError:
+            raise
         except json.JSONDecodeError as error:
             raise self._malformed(error.pos, error.msg.removesuffix(" at").lower()) from None
         except RecursionError:
-            raise self._malformed(at, "nested too deeply") from None
+            raise self._malformed(at, _TOO_DEEP) from None
         except ValueError:
             raise self._malformed(at, "a number with too many digits") from None
 
@@ -149,6 +158,8 @@ def _faults(name: str, member: Member) -> list[Fault]:
     """What is refused inside a member. Bytes may hold a NUL, so `body` may; it must still be real Unicode."""
     faults: list[Fault] = []
     for path, value in _walk(name, member.value):
+        if len(faults) >= _FAULTS_LIMIT:
+            break
         if isinstance(value, _Bad):
             faults.append(Fault(pointer(*path), value.why))
         for part in (value, path[-1]):
@@ -171,6 +182,18 @@ def _walk(name: str, value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
             open_values.extend(((*path, key), part) for key, part in inside.items())
         elif isinstance(inside, list):
             open_values.extend(((*path, place), part) for place, part in enumerate(inside))
+
+
+def _deeper_than(value: Any, limit: int) -> bool:
+    """Whether containers stand inside each other more than `limit` deep; level by level, since it may be very deep."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(limit):
+        level = [part for inside in level for part in _parts(inside) if isinstance(part, (dict, list))]
+    return bool(level)
+
+
+def _parts(container: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return container.values() if isinstance(container, dict) else container
 
 
 def _is_torn(text: str) -> bool:

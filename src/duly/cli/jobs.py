@@ -150,9 +150,9 @@ async def found_job(db: Database, job_id: UUID) -> JobView:
     return view
 
 
-def parsed_id(text: str) -> UUID:
-    """A job id as typed, or InvalidInputError."""
+def parsed_id(text: str, what: str = "job") -> UUID:
+    """An id as typed, or InvalidInputError."""
     try:
         return UUID(text)
     except ValueError as error:
-        raise InvalidInputError(f"{text!r} is not a job id: copy it from `duly jobs list`") from error
+        raise InvalidInputError(f"{text!r} is not a {what} id: copy it from `duly {what}s list`") from error

@@ -97,7 +97,7 @@ def revoke(
     schema: Schema = DEFAULT_SCHEMA,
 ) -> None:
     """Revoke a key: it is refused from now on."""
-    key_id = parsed_id(key)
+    key_id = parsed_id(key, "key")
 
     async def do(db: Database) -> bool:
         return await revoke_key(db, (await ensure_default(db, account)).owner.project_id, key_id)

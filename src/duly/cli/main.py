@@ -39,6 +39,9 @@ def run() -> None:
     """Entry point: what is raised on purpose, and a right that the role lacks, become one sentence and exit code 1."""
     try:
         app()
+    except UnicodeError:
+        complain("an argument is not valid UTF-8: type it again")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:

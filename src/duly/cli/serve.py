@@ -28,6 +28,8 @@ from duly.cli.options import (
 from duly.cli.parts import WorkerSettings, open_database, own_addresses, work
 from duly.cli.stopping import Stop, run_loop
 from duly.http import EgressPolicy
+from duly.model.errors import InvalidInputError
+from duly.model.jobs import QUEUE_NAME
 from duly.schema import DEFAULT_SCHEMA
 
 log = logging.getLogger("duly.cli")
@@ -90,7 +92,7 @@ def worker(
     url = found_database_url(database_url, home)
     settings = WorkerSettings(
         concurrency=concurrency,
-        queues=tuple(q.strip() for q in queues.split(",") if q.strip()) if queues else None,
+        queues=None if queues is None else read_queues(queues),
         lease=timedelta(seconds=lease),
         grace=timedelta(seconds=grace),
         ca_file=ca_file,
@@ -106,3 +108,12 @@ def worker(
 
     if not run_loop(main):
         raise typer.Exit(1)
+
+
+def read_queues(text: str) -> tuple[str, ...]:
+    """Queue names as typed, comma between. Raises InvalidInputError for none, or for a name that no queue can have."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if not QUEUE_NAME.fullmatch(name):
+            raise InvalidInputError(f"{name!r} is no queue name: letters, digits and . _ : / -, comma between names")
+    return names

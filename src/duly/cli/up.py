@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import re
+import shlex
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -232,7 +233,8 @@ def _welcome(api_url: str, api_key: str, echo: str, home: Path, url: str) -> Non
         f'-d \'{{"url": "{echo}hello", "json": {{"n": 1}}}}\''
     )
     say()
-    say("Then look at it with `duly jobs list`, or GET /v1/jobs/{id}/attempts. Stop with Ctrl-C.")
+    where = "" if home == default_home().absolute() else f" --home {shlex.quote(str(home))}"
+    say(f"Then look at it with `duly jobs list{where}`, or GET /v1/jobs/{{id}}/attempts. Stop with Ctrl-C.")
 
 
 def _without_password(url: str) -> str:

@@ -165,7 +165,8 @@ class Deliverer:
     def _failed(self, exchange: Exchange, job: ClaimedJob, failed: Failure) -> Outcome:
         report = self._report(exchange, failed.result, failed.error)
         attempts_of_budget = job.max_attempts - (job.final_attempt - job.attempt)
-        if failed.result == "target_not_allowed" and attempts_of_budget >= NOT_ALLOWED_ATTEMPTS:
+        checked_enough = attempts_of_budget >= NOT_ALLOWED_ATTEMPTS or job.attempt >= job.final_attempt
+        if failed.result == "target_not_allowed" and checked_enough:
             return Bury(DeadReason.TARGET_NOT_ALLOWED, report)
         return Retry(report)
 

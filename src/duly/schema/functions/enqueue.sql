@@ -93,13 +93,19 @@ begin
     return query
     with given as (
         select g.*, row_number() over (partition by g.id order by g.place) as nth
-        from unnest(p_ids, p_accounts, p_projects, p_queues, p_kinds, p_keys, p_payloads, p_bodies) with ordinality
-             g (id, account_id, project_id, queue, kind, key, payload, body, place)
+        from unnest(p_ids, p_accounts, p_projects, p_queues, p_kinds, p_keys, p_payloads, p_bodies, p_priorities, p_max_attempts,
+                    p_timeouts, p_run_ats, p_delays, p_expires_ats, p_retries, p_metadata, p_tags) with ordinality
+             g (id, account_id, project_id, queue, kind, key, payload, body, priority, max_attempts,
+                timeout_seconds, run_at, delay_seconds, expires_at, retry, metadata, tags, place)
     )
     select g.place::integer,
            case when g.nth = 1 and g.id = any (v_created) then 'created'
-                when (j.account_id, j.project_id, j.queue, j.kind, j.payload) = (g.account_id, g.project_id, g.queue, g.kind, g.payload)
-                     and j.concurrency_key is not distinct from g.key and j.body is not distinct from g.body then 'repeated'
+                when (j.account_id, j.project_id, j.queue, j.kind, j.payload, j.priority, j.max_attempts, j.timeout_seconds)
+                         = (g.account_id, g.project_id, g.queue, g.kind, g.payload, g.priority, g.max_attempts, g.timeout_seconds::real)
+                     and j.run_at = coalesce(g.run_at, j.created_at + make_interval(secs => coalesce(g.delay_seconds, 0)))
+                     and (j.concurrency_key, j.body, j.expires_at, j.retry, j.metadata, j.tags) is not distinct from
+                         (g.key, g.body, g.expires_at, g.retry, g.metadata,
+                          case when g.tags is not null then array(select jsonb_array_elements_text(g.tags)) end) then 'repeated'
                 else 'conflict' end,
            coalesce(j.created_at, v_now)
     from given g left join duly.job j on j.id = g.id;
