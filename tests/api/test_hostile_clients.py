@@ -38,7 +38,7 @@ async def test_a_head_that_is_too_large_is_refused(client: httpx.AsyncClient, fl
 
 async def test_a_head_without_end_is_cut_off_soon(client: httpx.AsyncClient) -> None:
     """The server stops reading long before the megabytes that the client would send."""
-    reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+    _, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
     writer.write(HEAD)
     sent = 0
     with pytest.raises(ConnectionError):
@@ -69,7 +69,7 @@ async def test_a_usual_head_is_served_again_and_again(client: httpx.AsyncClient)
 
 
 async def test_what_is_stored_can_be_shown(api: Api) -> None:
-    """The deepest metadata that is taken is read back alone and in a list; a level more is refused, and so is any depth."""
+    """The deepest metadata that is taken is read back, alone and in a list; a level more is refused, as is any depth."""
     deep: Any = 1
     for _ in range(99):
         deep = [deep]
