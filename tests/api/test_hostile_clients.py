@@ -69,7 +69,7 @@ async def test_a_usual_head_is_served_again_and_again(client: httpx.AsyncClient)
 
 
 async def test_what_is_stored_can_be_shown(api: Api) -> None:
-    """The deepest metadata that is taken is read back, alone and in a list; a level more is refused, as is any depth."""
+    """The deepest metadata that is taken is read back, alone and in a list; a level more is refused, as is any."""
     deep: Any = 1
     for _ in range(99):
         deep = [deep]
