@@ -254,9 +254,9 @@ async def test_a_big_batch_opens_a_new_segment_now_and_then(database: Database, 
     engine = await Engine.start(database)
     async with autocommitting(database_url) as session:
         before = (await queue.live_segments(session, "ready")).upwards_from
-        await session.fetchval("select count(duly.advance_after(20000, 20000))")
+        await session.fetchval("select count(duly.advance_after(20000, 20000, 4))")
         assert (await queue.live_segments(session, "ready")).upwards_from == before + 1
-        await session.fetchval("select count(duly.advance_after(0, 20000))")
+        await session.fetchval("select count(duly.advance_after(0, 20000, 4))")
         assert (await queue.live_segments(session, "ready")).upwards_from == before + 1
     assert await engine.claim() == []
 

@@ -239,5 +239,5 @@ async def test_segments_turn_by_rows_and_stay_small_beside_one_that_stays(databa
     for _ in range(3):
         await keeper.step()
     before = await database.fetchval("select last_value from duly.segment_current")
-    await database.execute("select duly.advance_after(5000, 5000)")  # one live segment beside the current: certain
+    await database.execute("select duly.advance_after(5000, 5000, 4)")  # one live segment beside the current: certain
     assert await database.fetchval("select last_value from duly.segment_current") == before + 1

@@ -57,7 +57,7 @@ begin
     if cardinality(v_picked) = 0 then
         return;
     end if;
-    perform duly.advance_after(cardinality(v_picked), 5000);
+    perform duly.advance_after(cardinality(v_picked), 5000, 32);
 
     return query
     with gone as (

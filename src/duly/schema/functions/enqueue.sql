@@ -79,7 +79,7 @@ begin
     select array_agg(m.id), count(*), (select count(*) from due), min(m.run_at) filter (where m.run_at > v_now)
     into v_created, v_placed, v_due, v_later from made m;
 
-    perform duly.advance_after(v_due, 20000);
+    perform duly.advance_after(v_due, 20000, 4);
     if v_due > 0 then
         perform duly.wake();
     end if;

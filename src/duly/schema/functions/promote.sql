@@ -38,7 +38,7 @@ begin
         sleep_seconds := greatest(0, extract(epoch from coalesce(v_first, v_until) - clock_timestamp()));
     end if;
     if promoted > 0 then
-        perform duly.advance_after(promoted, 20000);
+        perform duly.advance_after(promoted, 20000, 4);
         perform duly.wake();
     end if;
 end $$;

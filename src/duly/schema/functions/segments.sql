@@ -25,8 +25,8 @@ language sql
 return nextval('duly.segment_current');
 
 -- p_rows rows came or went: open the next segment about every p_every rows, by chance, so that no counter is kept.
--- With many live segments they grow, so that their number is bounded by about the square root of the backlog.
-create function duly.advance_after(p_rows integer, p_every integer) returns void
+-- With more than p_grow_from live segments they grow, so that the number of those that a backlog makes follows its square root.
+create function duly.advance_after(p_rows integer, p_every integer, p_grow_from double precision) returns void
 language plpgsql set enable_bitmapscan = off set jit = off
 as $$
 declare
@@ -35,7 +35,7 @@ declare
         - (select count(*) from duly.retired r where r.line = 'ready' and r.segment >= v_floor)
         + (select count(*) from duly.kept k where k.line = 'ready');
 begin
-    if p_rows > 0 and random() * p_every * greatest(1.0, v_live / 4.0) < p_rows then
+    if p_rows > 0 and random() * p_every * greatest(1.0, v_live / p_grow_from) < p_rows then
         perform duly.advance();
     end if;
 end $$;
