@@ -111,6 +111,8 @@ def test_a_second_signal_aborts(database_url: str, target: Target, start: Starte
     target.came(1)
     worker.send(signal.SIGTERM)
     worker.says("draining; once more to abort")
+    said = time.monotonic()
+    wait_until(lambda: time.monotonic() > said + 0.1, "the second signal is not an echo of the first")
     again = time.monotonic()
     ended = worker.stop(signal.SIGTERM)
     assert time.monotonic() - again < 10

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -246,6 +247,8 @@ def test_a_given_database_means_no_private_one(
     client.close()
     process.send(signal.SIGINT)
     process.says("draining; once more to abort")
+    said = time.monotonic()
+    wait_until(lambda: time.monotonic() > said + 0.1, "the second signal is not an echo of the first")
     if by == "option":
         target.release()
         ended = process.ends()

@@ -10,6 +10,10 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_SAME_SIGNAL_S = (
+    0.1  # make and timeout pass a signal on that the whole process group has had already: that is one, not two
+)
+
 
 class Stop:
     """Two events, set by signals. Make it inside the loop that it serves."""
@@ -18,14 +22,18 @@ class Stop:
         self.draining = asyncio.Event()
         self.aborting = asyncio.Event()
         self._on_first = on_first
-        loop = asyncio.get_running_loop()
+        self._first_at = 0.0
+        self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signalled)
+            self._loop.add_signal_handler(number, self._signalled)
 
     def _signalled(self) -> None:
+        now = self._loop.time()
         if self.draining.is_set():
-            self.aborting.set()
+            if now - self._first_at > _SAME_SIGNAL_S:
+                self.aborting.set()
             return
+        self._first_at = now
         self.draining.set()
         self._on_first()
 
