@@ -2,7 +2,7 @@
 
 May import: model, schema, asyncpg. Touches every hot table, through the functions of `schema/functions`.
 Knows no loops: each call is one statement with a time limit. Must hold: every write names the lease (job id and
-attempt) or the job's owner; rows come back as frozen dataclasses.
+attempt) or the job's owner; rows come back as frozen dataclasses or tuples.
 """
 
 from duly.queue.control import cancel, redrive, run_now
