@@ -18,7 +18,8 @@ from duly.queue.enqueue import Owner
 _COLUMNS = """
     v.id, v.account_id, v.project_id, v.queue, v.concurrency_key, v.kind, v.priority, v.status, v.reason, v.attempts,
     v.final_attempt, v.max_attempts, v.run_at, v.next_run_at, v.started_at, v.finished_at,
-    v.last_outcome, v.last_status_code, v.last_error, v.cancel_requested, v.result, v.created_at, j.payload, j.timeout_seconds, j.retry, j.tags, j.metadata, j.expires_at
+    v.last_outcome, v.last_status_code, v.last_error, v.cancel_requested, v.result, v.created_at,
+    j.payload, j.timeout_seconds, j.retry, j.tags, j.metadata, j.expires_at
 """
 _JOB = f"""
     select {_COLUMNS}, case when $4 then j.body end as body, j.body is not null as has_body
