@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_SAME_SIGNAL_S = (
-    0.1  # make and timeout pass a signal on that the whole process group has had already: that is one, not two
-)
+SAME_SIGNAL_S = 0.1
+"""Signals closer together than this count as one: make and timeout pass on what the process group has had already."""
 
 
 class Stop:
@@ -30,7 +29,7 @@ class Stop:
     def _signalled(self) -> None:
         now = self._loop.time()
         if self.draining.is_set():
-            if now - self._first_at > _SAME_SIGNAL_S:
+            if now - self._first_at > SAME_SIGNAL_S:
                 self.aborting.set()
             return
         self._first_at = now
