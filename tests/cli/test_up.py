@@ -29,6 +29,7 @@ from cli.harness import (
     starter,
     wait_until,
 )
+from duly.cli.stopping import SAME_SIGNAL_S
 
 UP = "Stop with Ctrl-C."
 CLUSTERS = Path("/var/lib/duly/clusters")
