@@ -100,9 +100,10 @@ async def load_batch(db: Database, engine: Engine, start: int) -> None:
                timeout_seconds, run_at, payload)
                select m.id, $2, $3, m.lane_id, 'default', 'k', 5, 8, 30, now(), '{}' from made m
            )
-           insert into duly.ready (segment, job_id, run_at, lane_id, account_id, priority, attempt, final_attempt,
-           trigger)
-           select 10 + m.n / 10000, m.id, now(), m.lane_id, $2, 5, 1, 8, 'schedule' from made m""",
+           insert into duly.ready (segment, job_id, run_at, line_at, lane_id, account_id, priority, attempt,
+           final_attempt, trigger)
+           select 10 + m.n / 10000, m.id, now(), now() + interval '5 hours', m.lane_id, $2, 5, 1, 8, 'schedule'
+           from made m""",
         start,
         engine.owner.account_id,
         engine.owner.project_id,

@@ -104,7 +104,7 @@ async def test_a_newer_schema_is_refused(database_url: str) -> None:
 async def test_an_older_schema_asks_for_a_migration(database_url: str) -> None:
     """verify names both versions and the command."""
     connection = await connected(database_url)
-    await connection.execute("update duly.schema_version set version = $1", LATEST - 1)
+    await connection.execute("delete from duly.schema_version where version = $1", LATEST)
     with pytest.raises(SchemaError, match=rf"at version {LATEST - 1}, this program needs {LATEST}: run `duly migrate`"):
         await verify(connection)
     await connection.close()
@@ -199,6 +199,7 @@ FAULTS = {
                              (job_id, account_id, priority, attempt, lane_id, run_at, final_attempt, trigger)
                              values (duly.uuid7(), 1, 5, 1, 1, now(), 1, 'schedule')""",
     "ready_in_retired_segments": "select setval('duly.ready_floor', 99)",
+    "unique_keys_held_twice": "update duly.job set unique_key = 'k', unique_for = 'until_final'",
     "leases_in_retired_segments": "insert into duly.retired (line, segment) select 'lease', segment from duly.lease",
 }
 

@@ -21,6 +21,7 @@ _KEYS = {
     "scheduled_pkey": ("job_id",),
     "lane_pkey": ("id =",),
     "redrive_pkey": ("job_id =",),
+    "unique_key_pkey": ("project_id =", "key ="),
     "lane_account_id_project_id_queue_kind_concurrency_key_key": ("account_id =", "concurrency_key ="),
 }
 _FACTS = ("job", "attempt", "outcome")
@@ -37,7 +38,7 @@ _SMALL = {
     "idle_until",
 }
 _SMALL_INDEXES = {"worker_pkey", "retired_pkey"}
-_HOT = {"ready", "lease", "scheduled", "lane", "redrive"}
+_HOT = {"ready", "lease", "scheduled", "lane", "redrive", "unique_key"}
 
 
 @dataclass(frozen=True)

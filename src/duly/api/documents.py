@@ -57,6 +57,8 @@ class JobDocument(_Document):
     run_at: Annotated[Moment, Field(description="when it was to run first")]
     next_run_at: Annotated[Moment | None, Field(description="when it runs next; null while running and when final")]
     expires_at: Moment | None
+    unique_key: str | None
+    unique_for: Annotated[str | float | None, Field(description="until_start, until_final, or seconds")]
     created_at: Moment
     started_at: Annotated[Moment | None, Field(description="start of the last attempt")]
     finished_at: Moment | None

@@ -33,7 +33,7 @@ from duly.service.jobs import JobSpec
 from duly.service.moments import parse_local, parse_moment, parse_zone
 
 # Members of the contract that a later version brings. Refused, so that nobody believes they work.
-LATER = frozenset({"unique_key", "unique_for", "on_conflict", "on_success", "on_dead", "redact"})
+LATER = frozenset({"on_success", "on_dead", "redact"})
 
 _YEAR = timedelta(days=366)
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
@@ -109,6 +109,17 @@ def _retry_on(value: Any) -> str | tuple[int | str, ...]:
     raise FieldError('must be "default", "all_non_2xx", or a list of status codes and classes such as [404, "5xx"]')
 
 
+def _unique_for(value: Any) -> Literal["start", "final"] | timedelta:
+    if value == "until_start":
+        return "start"
+    if value == "until_final":
+        return "final"
+    try:
+        return _between(timedelta(seconds=1), _YEAR)(value)
+    except FieldError:
+        raise FieldError('must be "until_start", "until_final", or a duration from 1s to 366d') from None
+
+
 def _is_code(part: Any) -> bool:
     if isinstance(part, str):
         return _CLASS.fullmatch(part) is not None
@@ -124,6 +135,7 @@ _ON = {
         {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^[1-5]xx$"}]}},
     ]
 }
+_UNIQUE_FOR = {"anyOf": [{"enum": ["until_start", "until_final"]}, *_DURATION["anyOf"]], "default": "until_final"}
 _HEADERS = {
     "anyOf": [
         {"type": "object", "additionalProperties": {"type": "string"}},
@@ -148,6 +160,9 @@ Bytes: TypeAlias = Annotated[
 Text: TypeAlias = Annotated[bytes, PlainValidator(_utf8), WithJsonSchema({"type": "string"})]
 JsonText: TypeAlias = Annotated[bytes, WithJsonSchema({"description": "any JSON; its text is sent exactly as written"})]
 RetryOn: TypeAlias = Annotated[str | tuple[int | str, ...], PlainValidator(_retry_on), WithJsonSchema(_ON)]
+UniqueFor: TypeAlias = Annotated[
+    Literal["start", "final"] | timedelta, PlainValidator(_unique_for), WithJsonSchema(_UNIQUE_FOR)
+]
 Pair: TypeAlias = Annotated[list[str], Field(min_length=2, max_length=2)]
 Headers: TypeAlias = Annotated[list[Pair], BeforeValidator(_pairs), WithJsonSchema(_HEADERS)]
 Tag: TypeAlias = Annotated[str, AfterValidator(_printable(100)), Field(max_length=100)]
@@ -239,6 +254,9 @@ class JobInput(_Input):
     tags: Annotated[list[Tag], Field(max_length=20)] = Field(default_factory=list)
     metadata: Annotated[Any, Field(description="JSON of your own, at most 4 KB")] = None
     expires_at: Moment | None = None
+    unique_key: Annotated[str, AfterValidator(_printable(200)), Field(max_length=200)] | None = None
+    unique_for: UniqueFor | None = None
+    on_conflict: Literal["error", "keep", "replace"] | None = None
 
     def spec(self, hops: int = 0) -> JobSpec:
         """What is asked for, for the rules between fields."""
@@ -262,5 +280,8 @@ class JobInput(_Input):
             tags=tuple(dict.fromkeys(self.tags)),
             metadata=self.metadata,
             expires_at=self.expires_at,
+            unique_key=self.unique_key,
+            unique_for=self.unique_for,
+            on_conflict=self.on_conflict,
             hops=hops,
         )

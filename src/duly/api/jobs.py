@@ -21,7 +21,7 @@ from duly.api.render import attempt_json, body_json, job_json
 from duly.api.services import Services, ServicesHere
 from duly.http import HOPS_HEADER
 from duly.model import NewJob
-from duly.model.errors import DatabaseUnavailableError, WrongStateError
+from duly.model.errors import DatabaseUnavailableError, UniqueKeyTakenError, WrongStateError
 from duly.queue import Enqueued, JobView, Owner, cancel, get_job, list_attempts, list_jobs, redrive, run_now
 from duly.service import Principal
 from duly.service.views import as_created
@@ -35,7 +35,7 @@ _MEANINGS = {
     403: "the key lacks the scope",
     404: "no such job in this project",
     408: "the body came too slowly",
-    409: "the id is another job's, or the job's state does not allow the call",
+    409: "the id is another job's, the unique key is taken, or the job's state does not allow the call",
     413: "too large",
     415: "not JSON in UTF-8",
     422: "something is wrong with the input",
@@ -61,7 +61,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
     status_code=201,
     operation_id="create_job",
     summary="Create a job",
-    responses={201: {"model": JobDocument}, **_problems(400, 408, 409, 413, 415, 422)},
+    responses={200: {"model": JobDocument}, 201: {"model": JobDocument}, **_problems(400, 408, 409, 413, 415, 422)},
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -70,13 +70,19 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
     },
 )
 async def create_job(request: Request, caller: Writer, services: ServicesHere) -> JSONResponse:
-    """Store a job; 201 means that it is committed. Repeated with the same id and content it answers the same."""
+    """Store a job; 201 means that it is committed. Repeated with the same id and content it answers the same.
+
+    200: another job holds the unique key, and on_conflict is keep: that one is shown, and this one was not made.
+    """
     hops = _checked_headers(request)
     text = await read_text(request, services.settings)
     now = datetime.now(UTC)
     job = read_job(text, now=now, policy=services.policy, limits=services.settings.limits, hops=hops)
     enqueued = await services.creator.create(caller.owner, job)
-    headers = {**HEADERS, "location": f"{services.settings.base_url.rstrip('/')}/v1/jobs/{job.id}"}
+    shown = enqueued.other if enqueued.result == "kept" and enqueued.other else job.id
+    headers = {**HEADERS, "location": f"{services.settings.base_url.rstrip('/')}/v1/jobs/{shown}"}
+    if enqueued.result == "kept":
+        return JSONResponse(job_json(await _found(services, caller, str(shown))), 200, headers)
     if enqueued.result == "repeated":
         headers["idempotency-replayed"] = "true"
     return JSONResponse(job_json(await _stored(services, caller.owner, job, enqueued)), 201, headers)
@@ -198,6 +204,8 @@ async def redrive_one(id: str, caller: Writer, services: ServicesHere) -> JSONRe
     """The same job under the same id; the numbering of its attempts goes on."""
     result = await redrive(services.database, caller.owner, _job_id(id), by=f"key {caller.key_id}")
     job = await _found(services, caller, id)
+    if result == "key_taken" and job.unique is not None:
+        raise UniqueKeyTakenError(job.unique.key, None)
     if result != "redriven":
         raise WrongStateError(job.id, job.state, "redrive", "dead and cancelled")
     return JSONResponse(job_json(job), 202, HEADERS)

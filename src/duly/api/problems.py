@@ -14,7 +14,14 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from duly.model.errors import DatabaseUnavailableError, IdConflictError, NotFoundError, SchemaError, WrongStateError
+from duly.model.errors import (
+    DatabaseUnavailableError,
+    IdConflictError,
+    NotFoundError,
+    SchemaError,
+    UniqueKeyTakenError,
+    WrongStateError,
+)
 from duly.service.faults import BodyTooLargeError, InvalidJobError
 
 MEDIA_TYPE = "application/problem+json"
@@ -22,7 +29,9 @@ MOST_ERRORS = 100
 
 
 class Problem(Exception):
-    """Ends a request with a problem. `slug` names the kind, for programs; `errors` says what is wrong where."""
+    """Ends a request with a problem. `slug` names the kind, for programs; `errors` says what is wrong where,
+    `members` are further members of the document.
+    """
 
     def __init__(
         self,
@@ -33,6 +42,7 @@ class Problem(Exception):
         *,
         errors: Sequence[Mapping[str, str]] = (),
         headers: Mapping[str, str] | None = None,
+        members: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(detail)
         self.status = status
@@ -41,6 +51,7 @@ class Problem(Exception):
         self.detail = detail
         self.errors = errors
         self.headers = headers
+        self.members = members
 
     def answer(self) -> JSONResponse:
         """The response that says so."""
@@ -50,6 +61,7 @@ class Problem(Exception):
             "status": self.status,
             "detail": self.detail,
         }
+        content.update(self.members or {})
         if self.errors:
             content["errors"] = list(self.errors[:MOST_ERRORS])
         headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **(self.headers or {})}
@@ -121,6 +133,12 @@ def _from_id_conflict(_: Request, error: Exception) -> JSONResponse:
     ).answer()
 
 
+def _from_key_taken(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, UniqueKeyTakenError)
+    members = {} if error.holder is None else {"job_id": str(error.holder)}
+    return Problem(409, "unique-key-taken", "The unique key is taken", str(error), members=members).answer()
+
+
 def _from_wrong_state(_: Request, error: Exception) -> JSONResponse:
     return Problem(409, "wrong-state", "The job's state does not allow this", str(error)).answer()
 
@@ -144,6 +162,7 @@ _HANDLERS = {
     InvalidJobError: _from_invalid_job,
     BodyTooLargeError: _from_large_body,
     IdConflictError: _from_id_conflict,
+    UniqueKeyTakenError: _from_key_taken,
     WrongStateError: _from_wrong_state,
     NotFoundError: _from_not_found,
     ClientDisconnect: _from_disconnect,

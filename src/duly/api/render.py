@@ -6,7 +6,7 @@ import base64
 from datetime import datetime, timedelta
 from typing import Any
 
-from duly.model import RetryPolicy
+from duly.model import RetryPolicy, Unique
 from duly.queue import AttemptView, JobView
 from duly.service.jobs import KIND
 from duly.service.moments import show_moment
@@ -38,6 +38,8 @@ def job_json(job: JobView) -> dict[str, Any]:
         "run_at": show_moment(job.run_at),
         "next_run_at": _moment(job.next_run_at),
         "expires_at": _moment(job.expires_at),
+        "unique_key": job.unique and job.unique.key,
+        "unique_for": job.unique and _unique_for(job.unique),
         "created_at": show_moment(job.created_at),
         "started_at": _moment(job.started_at),
         "finished_at": _moment(job.finished_at),
@@ -50,6 +52,10 @@ def job_json(job: JobView) -> dict[str, Any]:
         "lag_ms": None if late is None else late // _MILLISECOND,
         "cancel_requested": job.cancel_requested,
     }
+
+
+def _unique_for(unique: Unique) -> str | float:
+    return _seconds(unique.until) if isinstance(unique.until, timedelta) else f"until_{unique.until}"
 
 
 def body_json(body: bytes | None) -> dict[str, str | None]:

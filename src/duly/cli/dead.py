@@ -12,7 +12,7 @@ import typer
 from duly.cli.console import say
 from duly.cli.jobs import Limit, found_job, parsed_id, show_jobs, with_database
 from duly.cli.options import AsJson, DatabaseUrl, Home, Schema
-from duly.model.errors import InvalidInputError, WrongStateError
+from duly.model.errors import InvalidInputError, UniqueKeyTakenError, WrongStateError
 from duly.model.states import State
 from duly.queue import Database, Owner, list_jobs, redrive
 from duly.schema import DEFAULT_SCHEMA
@@ -61,7 +61,10 @@ def redrive_(
             return sum([await _redriven(db, job_id) for job_id in wanted])
         for job_id in ids:
             if not await _redriven(db, job_id):
-                raise WrongStateError(job_id, (await found_job(db, job_id)).state, "redrive", "dead and cancelled")
+                job = await found_job(db, job_id)
+                if job.unique is not None and job.state in (State.DEAD, State.CANCELLED):
+                    raise UniqueKeyTakenError(job.unique.key, None)
+                raise WrongStateError(job_id, job.state, "redrive", "dead and cancelled")
         return len(ids)
 
     say(f"redriven: {with_database(do, database_url, home, schema)}")

@@ -40,6 +40,18 @@ class IdConflictError(DulyError):
         self.job_id = job_id
 
 
+class UniqueKeyTakenError(DulyError):
+    """Another job of the project holds the unique key. `holder`: its id, None where it is not known."""
+
+    def __init__(self, key: str, holder: UUID | None) -> None:
+        whose = "another job" if holder is None else f"job {holder}"
+        super().__init__(
+            f"the unique key {key!r} is held by {whose}: wait for its end, cancel it, or choose another on_conflict"
+        )
+        self.key = key
+        self.holder = holder
+
+
 class NotFoundError(DulyError):
     """No such thing, or somebody else's."""
 

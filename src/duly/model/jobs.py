@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from duly.model.ids import uuid7
@@ -16,6 +16,37 @@ QUEUE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}", re.ASCII)
 DEFAULT_QUEUE = "default"
 DEFAULT_PRIORITY = 5
 DEFAULT_TIMEOUT = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """A key that one job of a project holds at a time.
+
+    `until`: "start", as long as the job waits for its first attempt; "final", until it has ended; or a time from its
+    creation, whatever becomes of it, unless it is cancelled. `on_conflict`, when another job holds the key: "error"
+    refuses the new job, "keep" is content with the other, "replace" cancels the other if it waits and refuses the new
+    job if it runs (or holds the key for a time and is over).
+    """
+
+    key: str
+    until: Literal["start", "final"] | timedelta = "final"
+    on_conflict: Literal["error", "keep", "replace"] = "error"
+
+    @property
+    def unique_for(self) -> str:
+        """How the database names `until`: until_start, until_final, or the seconds."""
+        return repr(self.until.total_seconds()) if isinstance(self.until, timedelta) else f"until_{self.until}"
+
+
+def unique_until(unique_for: str) -> Literal["start", "final"] | timedelta:
+    """Read what `Unique.unique_for` wrote."""
+    match unique_for:
+        case "until_start":
+            return "start"
+        case "until_final":
+            return "final"
+        case _:
+            return timedelta(seconds=float(unique_for))
 
 
 class Trigger(StrEnum):
@@ -48,6 +79,7 @@ class NewJob:
     timeout: timedelta = DEFAULT_TIMEOUT
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     expires_at: datetime | None = None
+    unique: Unique | None = None
     tags: tuple[str, ...] = ()
     metadata: Any = None
 

@@ -35,7 +35,7 @@ from duly.queue.segments import (
     segment_holders,
     segment_rows,
 )
-from duly.queue.turning import Promoted, Rescued, add_days, promote, rescue
+from duly.queue.turning import Promoted, Rescued, add_days, promote, rescue, sweep_keys
 
 __all__ = [
     "AttemptView",
@@ -81,4 +81,5 @@ __all__ = [
     "segment_rows",
     "server_now",
     "settle",
+    "sweep_keys",
 ]

@@ -13,8 +13,8 @@ from duly.model.jobs import NewJob
 from duly.queue.database import Executor
 
 _ENQUEUE = """
-    select place, result, stored_at
-    from duly.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+    select place, result, stored_at, other
+    from duly.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
 """
 
 
@@ -27,14 +27,17 @@ class Owner:
 
 
 class Enqueued(NamedTuple):
-    """What became of one job: created, repeated (it was there, the same), or conflict (its id is another's).
+    """What became of one job: created, repeated (it was there, the same), conflict (its id is another's), taken or kept
+    (another job holds its unique key, so it was not made).
 
-    `stored_at`: when the job was created, by the database's clock.
+    `stored_at`: when the job was created, by the database's clock. `other`: the job that holds the key; for a created
+    one, the job that it replaced.
     """
 
     job_id: UUID
-    result: Literal["created", "repeated", "conflict"]
+    result: Literal["created", "repeated", "conflict", "taken", "kept"]
     stored_at: datetime
+    other: UUID | None = None
 
 
 async def enqueue(db: Executor, items: Sequence[tuple[Owner, NewJob]]) -> list[Enqueued]:
@@ -64,11 +67,24 @@ async def enqueue(db: Executor, items: Sequence[tuple[Owner, NewJob]]) -> list[E
         [_json(job.metadata) for job in jobs],
         [json.dumps(job.payload, ensure_ascii=False, allow_nan=False) for job in jobs],
         [job.body for job in jobs],
+        *_unique(jobs),
     )
     answers: list[Any] = [None] * len(jobs)
     for row in rows:
-        answers[row["place"] - 1] = Enqueued(jobs[row["place"] - 1].id, row["result"], row["stored_at"])
+        answers[row["place"] - 1] = Enqueued(jobs[row["place"] - 1].id, row["result"], row["stored_at"], row["other"])
     return answers
+
+
+def _unique(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None], list[str | None]]:
+    """Keys, how long they are held, what to do on conflict; three empty lists if no job has a key."""
+    keys = [job.unique for job in jobs]
+    if not any(keys):
+        return [], [], []
+    return (
+        [None if key is None else key.key for key in keys],
+        [None if key is None else key.unique_for for key in keys],
+        [None if key is None else key.on_conflict for key in keys],
+    )
 
 
 def _json(value: Any) -> str | None:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import asyncpg
 
+from duly.model.jobs import Unique, unique_until
 from duly.model.retry import RetryPolicy
 from duly.model.states import State
 from duly.queue.database import Executor
@@ -19,7 +20,7 @@ _COLUMNS = """
     v.id, v.account_id, v.project_id, v.queue, v.concurrency_key, v.kind, v.priority, v.status, v.reason, v.attempts,
     v.final_attempt, v.max_attempts, v.run_at, v.next_run_at, v.started_at, v.finished_at,
     v.last_outcome, v.last_status_code, v.last_error, v.cancel_requested, v.result, v.created_at,
-    j.payload, j.timeout_seconds, j.retry, j.tags, j.metadata, j.expires_at
+    j.payload, j.timeout_seconds, j.retry, j.tags, j.metadata, j.expires_at, j.unique_key, j.unique_for
 """
 _JOB = f"""
     select {_COLUMNS}, case when $4 then j.body end as body, j.body is not null as has_body
@@ -73,6 +74,7 @@ class JobView:
     tags: tuple[str, ...]
     metadata: Any
     expires_at: datetime | None
+    unique: Unique | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -120,7 +122,7 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class Conservation:
-    """Where all jobs are, in one snapshot; the last five are 0 on a sound system."""
+    """Where all jobs are, in one snapshot; the last six are 0 on a sound system."""
 
     jobs: int
     scheduled: int
@@ -134,11 +136,12 @@ class Conservation:
     places_without_job: int
     ready_in_retired_segments: int
     leases_in_retired_segments: int
+    unique_keys_held_twice: int
 
     @property
     def faults(self) -> dict[str, int]:
         """The counts that should be 0 and are not."""
-        names = [f.name for f in fields(self)][-5:]
+        names = [f.name for f in fields(self)][-6:]
         return {name: getattr(self, name) for name in names if getattr(self, name)}
 
     @property
@@ -276,6 +279,7 @@ def _job_view(row: asyncpg.Record) -> JobView:
         tags=tuple(row["tags"] or ()),
         metadata=_decoded(row["metadata"]),
         expires_at=row["expires_at"],
+        unique=_unique(row["unique_key"], row["unique_for"]),
         created_at=row["created_at"],
         started_at=row["started_at"],
         finished_at=row["finished_at"],
@@ -285,6 +289,10 @@ def _job_view(row: asyncpg.Record) -> JobView:
         cancel_requested=row["cancel_requested"],
         result=_decoded(row["result"]),
     )
+
+
+def _unique(key: str | None, unique_for: str | None) -> Unique | None:
+    return None if key is None or unique_for is None else Unique(key, unique_until(unique_for))
 
 
 def _attempt_view(row: asyncpg.Record) -> AttemptView:

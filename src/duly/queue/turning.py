@@ -60,6 +60,14 @@ async def rescue(db: Executor, segments: LiveSegments, limit: int, watched: time
     return [Rescued(r["job_id"], r["attempt"], r["worker_id"], r["outcome"], r["way"]) for r in rows]
 
 
+async def sweep_keys(db: Executor, after: tuple[int, str], limit: int) -> tuple[int, str] | None:
+    """Forget unique keys that no job holds, among the next `limit` after a place (project, key). Returns the place to
+    go on from, None at the end; the first place is (0, "").
+    """
+    row = await db.fetchrow("select p_project, p_key from duly.sweep_keys($1, $2, $3)", *after, limit)
+    return None if row is None or row["p_project"] is None else (row["p_project"], row["p_key"])
+
+
 async def add_days(db: Executor, ahead: int) -> int:
     """Make the day partitions of the facts up to `ahead` days from now; returns how many were made."""
     made: int = await db.fetchval("select duly.add_days($1)", ahead)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from duly.model import NewJob
-from duly.model.errors import DatabaseUnavailableError, IdConflictError
+from duly.model.errors import DatabaseUnavailableError, IdConflictError, UniqueKeyTakenError
 from duly.queue import Enqueued, Executor, Owner, enqueue
 from duly.service.coalescing import Bounds, Coalescer
 
@@ -20,13 +20,17 @@ class Creator:
         self._coalescer = Coalescer(self._enqueue, weigh=_weight, key=_id, bounds=bounds)
 
     async def create(self, owner: Owner, job: NewJob) -> Enqueued:
-        """Store a job; when this returns it is committed: created now, or repeated when this very job was there.
+        """Store a job; when this returns it is committed: created now, repeated when this very job was there, or kept
+        when another one holds its unique key and that is all right.
 
-        Raises IdConflictError if another job has the id, DatabaseUnavailableError if nothing could be confirmed.
+        Raises IdConflictError if another job has the id, UniqueKeyTakenError if another holds the unique key,
+        DatabaseUnavailableError if nothing could be confirmed.
         """
         enqueued = await self._coalescer.submit((owner, job))
         if enqueued.result == "conflict":
             raise IdConflictError(job.id)
+        if enqueued.result == "taken" and job.unique is not None:
+            raise UniqueKeyTakenError(job.unique.key, enqueued.other)
         return enqueued
 
     @property

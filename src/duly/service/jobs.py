@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -15,7 +15,7 @@ from duly.http.headers import check_headers, check_method
 from duly.http.policy import EgressPolicy
 from duly.http.request import MAX_HOPS, StoredRequest
 from duly.http.url import Target, parse_target
-from duly.model import NewJob, RetryPolicy, uuid7, uuid7_time
+from duly.model import NewJob, RetryPolicy, Unique, uuid7, uuid7_time
 from duly.model.errors import InvalidInputError
 from duly.model.jobs import DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT
 from duly.service.durations import show_duration
@@ -65,6 +65,9 @@ class JobSpec:
     tags: tuple[str, ...] = ()
     metadata: Any = None
     expires_at: datetime | None = None
+    unique_key: str | None = None
+    unique_for: Literal["start", "final"] | timedelta | None = None
+    on_conflict: Literal["error", "keep", "replace"] | None = None
     hops: int = 0
 
 
@@ -80,6 +83,7 @@ def new_http_job(spec: JobSpec, *, now: datetime, policy: EgressPolicy, limits: 
     _check_id(spec.id, now, faults)
     _check_expiry(spec, run_at, now, faults)
     _check_metadata(spec.metadata, limits, faults)
+    unique = _unique(spec, faults)
     if faults or request is None:
         raise InvalidJobError(faults)
     return NewJob(
@@ -95,6 +99,7 @@ def new_http_job(spec: JobSpec, *, now: datetime, policy: EgressPolicy, limits: 
         timeout=spec.timeout,
         retry=spec.retry,
         expires_at=spec.expires_at,
+        unique=unique,
         tags=spec.tags,
         metadata=spec.metadata,
     )
@@ -210,6 +215,15 @@ def _check_expiry(spec: JobSpec, run_at: datetime | None, now: datetime, faults:
         faults.append(Fault("/expires_at", "is in the past: the job would never start"))
     elif spec.expires_at <= (run_at or now + (spec.delay or timedelta(0))):
         faults.append(Fault("/expires_at", "is not after the time at which the job is due: it would never start"))
+
+
+def _unique(spec: JobSpec, faults: list[Fault]) -> Unique | None:
+    if spec.unique_key is not None:
+        return Unique(spec.unique_key, spec.unique_for or "final", spec.on_conflict or "error")
+    for name, value in (("unique_for", spec.unique_for), ("on_conflict", spec.on_conflict)):
+        if value is not None:
+            faults.append(Fault(f"/{name}", "goes together with unique_key, which is missing"))
+    return None
 
 
 def _check_metadata(metadata: Any, limits: Limits, faults: list[Fault]) -> None:

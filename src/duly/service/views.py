@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from duly.model import FINAL, NewJob, State
+from duly.model import FINAL, NewJob, State, Unique
 from duly.queue import JobView, Owner
 
 MASK = "***"
@@ -100,6 +100,7 @@ def as_created(owner: Owner, job: NewJob, now: datetime) -> JobView:
         tags=job.tags,
         metadata=job.metadata,
         expires_at=job.expires_at,
+        unique=job.unique and Unique(job.unique.key, job.unique.until),
         created_at=now,
         started_at=None,
         finished_at=None,

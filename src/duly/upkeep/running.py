@@ -28,6 +28,9 @@ _SEGMENTS_EVERY = timedelta(seconds=1)
 _SEGMENTS_EVERY_BUSY = timedelta(milliseconds=250)  # a drained segment costs every claim until it is retired
 _DAYS_EVERY = timedelta(hours=1)
 _DAYS_AHEAD = 4
+_KEYS_EVERY = timedelta(minutes=10)
+_KEYS_BATCH = 500
+_FIRST_KEY = (0, "")
 
 
 class Upkeep:
@@ -38,6 +41,7 @@ class Upkeep:
         self._woken = wakeups.subscribe()
         self._promoter = Promoter(db)
         self._keepers = (SegmentKeeper(db, "ready"), SegmentKeeper(db, "lease"))
+        self._swept_to = _FIRST_KEY
         self._watching_since: float | None = None  # monotonic seconds; None: the last rescue failed, or there was none
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -47,6 +51,7 @@ class Upkeep:
             group.create_task(every(self.rescue_step, stopping))
             group.create_task(every(self.segments_step, stopping))
             group.create_task(every(self.days_step, stopping))
+            group.create_task(every(self.keys_step, stopping))
 
     async def rescue_step(self) -> timedelta:
         """Rescue what lost its lease, from workers that had a lease's time to renew since the database answers."""
@@ -79,6 +84,12 @@ class Upkeep:
         """Make the partitions of the days to come."""
         await queue.add_days(self._db, _DAYS_AHEAD)
         return _jittered(_DAYS_EVERY)
+
+    async def keys_step(self) -> timedelta:
+        """Forget unique keys that nobody holds any more, one batch."""
+        place = await queue.sweep_keys(self._db, self._swept_to, _KEYS_BATCH)
+        self._swept_to = place or _FIRST_KEY
+        return timedelta(milliseconds=50) if place else _jittered(_KEYS_EVERY)
 
 
 async def every(

@@ -3,7 +3,7 @@
 create function duly.conservation(
     out jobs bigint, out scheduled bigint, out ready bigint, out running bigint, out succeeded bigint, out dead bigint, out cancelled bigint,
     out jobs_nowhere bigint, out jobs_in_several_places bigint, out places_without_job bigint,
-    out ready_in_retired_segments bigint, out leases_in_retired_segments bigint)
+    out ready_in_retired_segments bigint, out leases_in_retired_segments bigint, out unique_keys_held_twice bigint)
 language plpgsql
 as $$
 declare
@@ -37,7 +37,12 @@ begin
                or r.segment = any (v_ready_retired)),
            (select count(*) from duly.lease l
             where (l.segment < v_lease_floor and not exists (select from duly.kept k where k.line = 'lease' and k.segment = l.segment))
-               or l.segment = any (v_lease_retired))
+               or l.segment = any (v_lease_retired)),
+           (select count(*) from (
+               select from duly.job j
+               where j.unique_for = 'until_final' and not exists (select from duly.outcome o where o.job_id = j.id)
+               group by j.project_id, j.unique_key having count(*) > 1) held)
     into jobs, scheduled, ready, running, succeeded, dead, cancelled,
-         jobs_nowhere, jobs_in_several_places, places_without_job, ready_in_retired_segments, leases_in_retired_segments;
+         jobs_nowhere, jobs_in_several_places, places_without_job, ready_in_retired_segments, leases_in_retired_segments,
+         unique_keys_held_twice;
 end $$;

@@ -1,14 +1,17 @@
 -- () → scheduled | ready. One row back for each job given, in no order: its position, when it was stored, and
 --   created: it exists now · repeated: it was there already, the same job (a repeat after a lost reply) ·
---   conflict: another job has this id; nothing was changed.
+--   conflict: another job has this id; nothing was changed · taken, kept: the job `other` holds the unique key, and this one was
+--   not made; kept where p_on_conflicts says keep.
+-- A created job that took its unique key from a waiting one names that as `other`: it is cancelled.
 -- Due now goes to ready in the current segment, later to scheduled; the number is read inside the inserting statement,
 -- which already holds its lock on ready: see segment_holders.
 create function duly.enqueue(
     p_ids uuid[], p_accounts integer[], p_projects integer[], p_queues text[], p_kinds text[], p_keys text[],
     p_priorities integer[], p_run_ats timestamptz[], p_delays double precision[], p_max_attempts integer[],
     p_timeouts double precision[], p_expires_ats timestamptz[], p_retries jsonb[], p_tags jsonb[], p_metadata jsonb[],
-    p_payloads jsonb[], p_bodies bytea[])
-returns table (place integer, result text, stored_at timestamptz)
+    p_payloads jsonb[], p_bodies bytea[], p_unique_keys text[] default '{}', p_unique_fors text[] default '{}',
+    p_on_conflicts text[] default '{}')
+returns table (place integer, result text, stored_at timestamptz, other uuid)
 language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
@@ -22,6 +25,10 @@ declare
     v_due     integer;
     v_later   timestamptz;
     v_created uuid[];
+    v_refused uuid[] := '{}';   -- their unique key is taken
+    v_holders uuid[] := '{}';   -- by these
+    v_new     uuid[] := '{}';   -- they took their key from a waiting job
+    v_old     uuid[] := '{}';   -- these
     v_lanes   bigint[];
 begin
     if to_regclass(to_char((v_now + interval '10 minutes') at time zone 'utc', '"duly.job_"YYYYMMDD')) is null then
@@ -51,24 +58,31 @@ begin
         raise exception 'a lane was made by a concurrent transaction' using errcode = '40001', hint = 'run the transaction again';
     end if;
 
+    if p_unique_keys <> '{}' then
+        select coalesce(array_agg(t.job_id), '{}'), coalesce(array_agg(t.taken_by), '{}') into v_refused, v_holders
+        from duly.keys_taken(p_ids, p_projects, p_unique_keys, p_on_conflicts) t;
+    end if;
+
     with made as (
         insert into duly.job (
             id, account_id, project_id, lane_id, queue, concurrency_key, kind, priority, max_attempts, timeout_seconds,
-            run_at, created_at, expires_at, retry, tags, metadata, payload, body)
+            run_at, created_at, expires_at, retry, tags, metadata, payload, body, unique_key, unique_for)
         select g.id, g.account_id, g.project_id, g.lane_id, g.queue, g.key, g.kind, g.priority, g.max_attempts, g.timeout_seconds,
                coalesce(g.run_at, v_now + make_interval(secs => coalesce(g.delay_seconds, 0))), v_now, g.expires_at, g.retry,
                case when g.tags is not null then array(select jsonb_array_elements_text(g.tags)) end,
-               g.metadata, g.payload, g.body
+               g.metadata, g.payload, g.body, g.unique_key, g.unique_for
         from unnest(p_ids, p_accounts, p_projects, v_lanes, p_queues, p_keys, p_kinds, p_priorities, p_max_attempts, p_timeouts,
-                    p_run_ats, p_delays, p_expires_ats, p_retries, p_tags, p_metadata, p_payloads, p_bodies)
+                    p_run_ats, p_delays, p_expires_ats, p_retries, p_tags, p_metadata, p_payloads, p_bodies, p_unique_keys, p_unique_fors)
              g (id, account_id, project_id, lane_id, queue, key, kind, priority, max_attempts, timeout_seconds,
-                run_at, delay_seconds, expires_at, retry, tags, metadata, payload, body)
+                run_at, delay_seconds, expires_at, retry, tags, metadata, payload, body, unique_key, unique_for)
+        where g.id <> all (v_refused)
         order by g.id
         on conflict (id) do nothing
         returning id, account_id, lane_id, priority, run_at, max_attempts
     ), due as (
-        insert into duly.ready (segment, job_id, run_at, lane_id, account_id, priority, attempt, final_attempt, trigger)
-        select (select c.last_value from duly.segment_current c), m.id, m.run_at, m.lane_id, m.account_id, m.priority, 1, m.max_attempts, 'schedule'
+        insert into duly.ready (segment, job_id, run_at, line_at, lane_id, account_id, priority, attempt, final_attempt, trigger)
+        select (select c.last_value from duly.segment_current c), m.id, m.run_at, duly.line_at(m.run_at, m.priority), m.lane_id, m.account_id,
+               m.priority, 1, m.max_attempts, 'schedule'
         from made m where m.run_at <= v_now
         returning job_id
     ), later as (
@@ -79,6 +93,14 @@ begin
     select array_agg(m.id), count(*), (select count(*) from due), min(m.run_at) filter (where m.run_at > v_now)
     into v_created, v_placed, v_due, v_later from made m;
 
+    if p_unique_keys <> '{}' and v_placed > 0 then
+        select v_refused || coalesce(array_agg(t.job_id) filter (where t.taken_by is not null), '{}'),
+               v_holders || coalesce(array_agg(t.taken_by) filter (where t.taken_by is not null), '{}'),
+               coalesce(array_agg(t.job_id) filter (where t.replaced is not null), '{}'),
+               coalesce(array_agg(t.replaced) filter (where t.replaced is not null), '{}')
+        into v_refused, v_holders, v_new, v_old
+        from duly.take_keys(p_ids, p_unique_keys, p_on_conflicts, v_created) t;
+    end if;
     perform duly.advance_after(v_due, 20000, 4);
     if v_due > 0 then
         perform duly.wake();
@@ -86,27 +108,30 @@ begin
     if v_later is not null then
         perform duly.wake_promoter(v_later);
     end if;
-    if v_placed = v_given then
-        return query select n, 'created'::text, v_now from generate_series(1, v_given) n;
+    if v_placed = v_given and v_refused = '{}' and v_old = '{}' then
+        return query select n, 'created'::text, v_now, null::uuid from generate_series(1, v_given) n;
         return;
     end if;
     return query
     with given as (
         select g.*, row_number() over (partition by g.id order by g.place) as nth
         from unnest(p_ids, p_accounts, p_projects, p_queues, p_kinds, p_keys, p_payloads, p_bodies, p_priorities, p_max_attempts,
-                    p_timeouts, p_run_ats, p_delays, p_expires_ats, p_retries, p_metadata, p_tags) with ordinality
-             g (id, account_id, project_id, queue, kind, key, payload, body, priority, max_attempts,
-                timeout_seconds, run_at, delay_seconds, expires_at, retry, metadata, tags, place)
+                    p_timeouts, p_run_ats, p_delays, p_expires_ats, p_retries, p_metadata, p_tags, p_unique_keys, p_unique_fors,
+                    p_on_conflicts) with ordinality
+             g (id, account_id, project_id, queue, kind, key, payload, body, priority, max_attempts, timeout_seconds,
+                run_at, delay_seconds, expires_at, retry, metadata, tags, unique_key, unique_for, on_conflict, place)
     )
     select g.place::integer,
-           case when g.nth = 1 and g.id = any (v_created) then 'created'
+           case when g.id = any (v_refused) then case g.on_conflict when 'keep' then 'kept' else 'taken' end
+                when g.nth = 1 and g.id = any (v_created) then 'created'
                 when (j.account_id, j.project_id, j.queue, j.kind, j.payload, j.priority, j.max_attempts, j.timeout_seconds)
                          = (g.account_id, g.project_id, g.queue, g.kind, g.payload, g.priority, g.max_attempts, g.timeout_seconds::real)
                      and j.run_at = coalesce(g.run_at, j.created_at + make_interval(secs => coalesce(g.delay_seconds, 0)))
-                     and (j.concurrency_key, j.body, j.expires_at, j.retry, j.metadata, j.tags) is not distinct from
-                         (g.key, g.body, g.expires_at, g.retry, g.metadata,
+                     and (j.concurrency_key, j.body, j.expires_at, j.retry, j.metadata, j.unique_key, j.unique_for, j.tags) is not distinct from
+                         (g.key, g.body, g.expires_at, g.retry, g.metadata, g.unique_key, g.unique_for,
                           case when g.tags is not null then array(select jsonb_array_elements_text(g.tags)) end) then 'repeated'
                 else 'conflict' end,
-           coalesce(j.created_at, v_now)
+           coalesce(j.created_at, v_now),
+           coalesce(v_holders[array_position(v_refused, g.id)], v_old[array_position(v_new, g.id)])
     from given g left join duly.job j on j.id = g.id;
 end $$;

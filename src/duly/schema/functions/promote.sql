@@ -20,8 +20,9 @@ begin
             order by d.run_at, d.job_id limit p_limit for update skip locked))
         returning s.job_id, s.run_at, s.lane_id, s.account_id, s.priority, s.attempt, s.final_attempt, s.trigger
     ), due as (
-        insert into duly.ready (segment, job_id, run_at, lane_id, account_id, priority, attempt, final_attempt, trigger)
-        select (select c.last_value from duly.segment_current c), g.job_id, g.run_at, g.lane_id, g.account_id, g.priority, g.attempt, g.final_attempt, g.trigger
+        insert into duly.ready (segment, job_id, run_at, line_at, lane_id, account_id, priority, attempt, final_attempt, trigger)
+        select (select c.last_value from duly.segment_current c), g.job_id, g.run_at, duly.line_at(g.run_at, g.priority), g.lane_id, g.account_id,
+               g.priority, g.attempt, g.final_attempt, g.trigger
         from gone g
         returning 1
     )

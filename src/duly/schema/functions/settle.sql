@@ -67,8 +67,8 @@ begin
                d.final_attempt + d.grown, case d.way when 'retry' then 'retry' else 'schedule' end
         from decided d where d.way in ('retry', 'snooze')
     ), back as (
-        insert into duly.ready (segment, job_id, run_at, lane_id, account_id, priority, attempt, final_attempt, trigger)
-        select (select c.last_value from duly.segment_current c), d.job_id, d.run_at, d.lane_id, d.account_id, d.priority,
+        insert into duly.ready (segment, job_id, run_at, line_at, lane_id, account_id, priority, attempt, final_attempt, trigger)
+        select (select c.last_value from duly.segment_current c), d.job_id, d.run_at, duly.line_at(d.run_at, d.priority), d.lane_id, d.account_id, d.priority,
                d.attempt + (d.way = 'interrupted')::integer, d.final_attempt + d.grown, case d.way when 'interrupted' then 'recovery' else d.trigger end
         from decided d where d.way in ('release', 'interrupted')
         returning job_id
