@@ -11,10 +11,11 @@ from duly import queue
 from duly.model import Backoff, NewJob, RetryPolicy, State, Trigger
 from duly.model.errors import LeaseLostError
 from duly.queue import ClaimCursor, Database, Owner
-from support.engine import Engine, new_job, new_owner, new_worker
+from support.engine import Engine, new_job, new_owner, new_worker, settled
 from support.sessions import holding
 
 MINUTE = timedelta(minutes=1)
+MOMENT = timedelta(milliseconds=10)  # so short a lease that the grace after a server start is over
 
 
 async def test_a_claimed_job_carries_what_its_handler_needs(database: Database) -> None:
@@ -65,6 +66,54 @@ async def test_the_longest_due_goes_first(database: Database) -> None:
     for minutes in (1, 5, 3):
         [ids[minutes]] = await engine.enqueue(run_at=now - minutes * MINUTE)
     assert [(await engine.claim_one()).id for _ in range(3)] == [ids[5], ids[3], ids[1]]
+
+
+async def test_a_level_of_priority_is_worth_an_hour(database: Database) -> None:
+    """No starvation: who has been due an hour longer per level goes before the more urgent, in whatever segment."""
+    engine = await Engine.start(database)
+    now = await queue.server_now(database)
+    ids = {}
+    given = {"urgent": (0, 0), "old": (3, 3.1), "young": (3, 2.9), "oldest": (9, 9.2), "usual": (5, 0)}
+    for name, (priority, hours) in given.items():
+        [ids[name]] = await engine.enqueue(priority=priority, run_at=now - timedelta(hours=hours))
+        await queue.advance(database)
+    order = [(await engine.claim_one()).id for _ in range(5)]
+    assert order == [ids[name] for name in ("oldest", "old", "urgent", "young", "usual")]
+
+
+async def test_a_stream_of_urgent_jobs_starves_nobody(database: Database) -> None:
+    """One job of the last level among urgent ones without end: it is overtaken only by those due less than nine hours
+    after it.
+    """
+    engine = await Engine.start(database)
+    start = await queue.server_now(database) - timedelta(hours=20)
+    [last] = await engine.enqueue(priority=9, run_at=start)
+    overtaken = 0
+    for minutes in range(0, 20 * 60, 15):
+        await engine.enqueue(priority=0, run_at=start + timedelta(minutes=minutes))
+        job = await engine.claim_one()
+        if job.id == last:
+            break
+        overtaken += 1
+    assert overtaken == 9 * 4
+
+
+async def test_a_place_in_line_survives_retry_rescue_and_release(database: Database) -> None:
+    """FO-058: a rescued, retried or released urgent job goes before a hundred fresh ones of lower priority."""
+    engine = await Engine.start(database, MOMENT)
+    for way in ("lost", "retry", "snooze", "interrupted", "release"):
+        urgent = await engine.running(priority=0)
+        await engine.enqueue(100, priority=5)
+        if way == "lost":
+            await engine.expire_worker()
+            await engine.rescue()
+            await database.execute("update duly.worker set lease_expires_at = now() + interval '1 hour'")
+        else:
+            await engine.finish(urgent, way)  # type: ignore[arg-type]
+        await engine.due_now(urgent.id)
+        assert (await engine.claim_one()).id == urgent.id
+        while jobs := await engine.claim():
+            await engine.settle(*(settled(job, "succeeded") for job in jobs))
 
 
 async def test_priority_comes_before_time_in_one_claim(database: Database) -> None:

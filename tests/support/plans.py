@@ -22,7 +22,10 @@ _KEYS = {
     "lane_pkey": ("id =",),
     "redrive_pkey": ("job_id =",),
     "unique_key_pkey": ("project_id =", "key ="),
-    "lane_account_id_project_id_queue_kind_concurrency_key_key": ("account_id =", "concurrency_key ="),
+    "lane_block_id_concurrency_key_key": ("block_id =", "concurrency_key ="),
+    "lane_block_pkey": ("id =",),
+    "lane_block_account_id_project_id_queue_kind_key": ("account_id =", "project_id =", "queue ="),
+    "queue_pkey": ("project_id =", "name ="),
 }
 _FACTS = ("job", "attempt", "outcome")
 # A row per worker process, or per retired segment above the floor: few, and not of the kind that grows with age.
@@ -38,7 +41,7 @@ _SMALL = {
     "idle_until",
 }
 _SMALL_INDEXES = {"worker_pkey", "retired_pkey"}
-_HOT = {"ready", "lease", "scheduled", "lane", "redrive", "unique_key"}
+_HOT = {"ready", "lease", "scheduled", "lane", "lane_block", "queue", "redrive", "unique_key"}
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from duly.queue.inspect import (
     server_now,
 )
 from duly.queue.leases import Renewal, deregister, heartbeat, register
+from duly.queue.limits import QueueSettings, get_queue, set_account_concurrency, set_queue
 from duly.queue.running import ClaimCursor, claim, give_back, settle
 from duly.queue.segments import (
     Line,
@@ -50,6 +51,7 @@ __all__ = [
     "LiveSegments",
     "Owner",
     "Promoted",
+    "QueueSettings",
     "Renewal",
     "Rescued",
     "Session",
@@ -62,6 +64,7 @@ __all__ = [
     "deregister",
     "enqueue",
     "get_job",
+    "get_queue",
     "give_back",
     "health",
     "heartbeat",
@@ -80,6 +83,8 @@ __all__ = [
     "segment_holders",
     "segment_rows",
     "server_now",
+    "set_account_concurrency",
+    "set_queue",
     "settle",
     "sweep_keys",
 ]

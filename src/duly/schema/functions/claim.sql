@@ -25,6 +25,10 @@ declare
     v_done     integer := 0;          -- lanes already served
     v_picked   tid[] := '{}';
     v_left     integer := p_limit;
+    v_from     integer[] := '{}';     -- per lane served: its account,
+    v_in       bigint[] := '{}';      -- its number,
+    v_counts   integer[] := '{}';     -- how many were picked
+    v_more     tid[];
     v_count    integer;
     v_few      boolean;
 begin
@@ -47,8 +51,12 @@ begin
         end if;
         for i in v_done + 1 .. cardinality(v_lanes) loop
             exit when v_left = 0;
-            v_picked := v_picked || duly.pick(
-                v_live, v_accounts[i], v_lanes[i], ceil(v_left::numeric / (cardinality(v_lanes) - i + 1))::integer);
+            v_more := duly.pick(v_live, v_accounts[i], v_lanes[i], duly.room(
+                v_accounts[i], v_lanes[i], ceil(v_left::numeric / (cardinality(v_lanes) - i + 1))::integer, v_from, v_in, v_counts));
+            v_picked := v_picked || v_more;
+            v_from := v_from || v_accounts[i];
+            v_in := v_in || v_lanes[i];
+            v_counts := v_counts || cardinality(v_more);
             v_left := p_limit - cardinality(v_picked);
             v_done := i;
         end loop;

@@ -39,21 +39,11 @@ begin
             using errcode = '22023', hint = 'take one from duly.uuid7(), or set the clock of the machine that makes them';
     end if;
 
-    insert into duly.lane (account_id, project_id, queue, kind, concurrency_key)
-    select distinct g.account_id, g.project_id, g.queue, g.kind, coalesce(g.key, '')
-    from unnest(p_accounts, p_projects, p_queues, p_kinds, p_keys) g (account_id, project_id, queue, kind, key)
-    where (   -- asked for each row, not "not exists", which may become a join that reads all lanes
-        select l.id from duly.lane l
-        where l.account_id = g.account_id and l.project_id = g.project_id and l.queue = g.queue
-          and l.kind = g.kind and l.concurrency_key = coalesce(g.key, '')) is null
-    order by 1, 2, 3, 4, 5   -- one order for all, so that two batches with the same new lanes do not lock each other out
-    on conflict do nothing;
-    v_lanes := array(
-        select (select l.id from duly.lane l
-                where l.account_id = g.account_id and l.project_id = g.project_id and l.queue = g.queue
-                  and l.kind = g.kind and l.concurrency_key = coalesce(g.key, ''))
-        from unnest(p_accounts, p_projects, p_queues, p_kinds, p_keys) with ordinality g (account_id, project_id, queue, kind, key, place)
-        order by g.place);
+    v_lanes := duly.lanes_of(p_accounts, p_projects, p_queues, p_kinds, p_keys);
+    if array_position(v_lanes, null) is not null then
+        perform duly.make_lanes(p_accounts, p_projects, p_queues, p_kinds, p_keys);
+        v_lanes := duly.lanes_of(p_accounts, p_projects, p_queues, p_kinds, p_keys);
+    end if;
     if array_position(v_lanes, null) is not null then   -- made by a rival that this transaction's snapshot does not see
         raise exception 'a lane was made by a concurrent transaction' using errcode = '40001', hint = 'run the transaction again';
     end if;

@@ -1,5 +1,6 @@
 -- The same round as next_lanes for the usual case that few lanes have due work: all of them are read in one walk, one probe per
--- lane and live segment, and put in the order of the round in memory. Nulls if there are more than p_count: ask next_lanes.
+-- lane and live segment, and put in the order of the round in memory. Nulls if there are more than p_count, closed ones
+-- counted: ask next_lanes.
 create function duly.few_lanes(
     p_live bigint[], p_after_account integer, p_seen_accounts integer[], p_seen_lanes bigint[],
     p_kinds text[], p_queues text[], p_count integer, out accounts integer[], out lanes bigint[])
@@ -11,6 +12,7 @@ declare
     v_lanes    bigint[] := '{}';
     v_account  integer := 0;
     v_lane     bigint := 0;
+    v_passed   bigint;
 begin
     for i in 0 .. p_count loop
         select head.account_id, head.lane_id into v_account, v_lane
@@ -32,9 +34,12 @@ begin
             return;
         end if;
         exit when i = p_count;
-        if (select l.kind = any (p_kinds) and (p_queues is null or l.queue = any (p_queues)) from duly.lane l where l.id = v_lane) then
+        v_passed := duly.closed_until(v_account, v_lane, p_kinds, p_queues);
+        if v_passed is null then
             v_accounts := v_accounts || v_account;
             v_lanes := v_lanes || v_lane;
+        else
+            v_lane := v_passed;
         end if;
     end loop;
 end $$;

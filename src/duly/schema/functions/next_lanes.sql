@@ -24,29 +24,32 @@ as $$
     order by head.lane_id limit 1
 $$;
 
--- The next lane of an account with due work after p_after, and not after p_last if that is given, which the worker serves; null if
--- there is none. Lanes that it does not serve cost a probe each.
-create function duly.next_served_lane(
+-- The next lane of an account with due work after p_after, and not after p_last if that is given, from which the worker
+-- may claim; null if there is none. Those that it does not serve, and those that are paused or full, are passed by (see limits.sql).
+create function duly.next_open_lane(
     p_live bigint[], p_account integer, p_after bigint, p_last bigint, p_kinds text[], p_queues text[]) returns bigint
 language plpgsql stable
 as $$
 declare
-    v_lane bigint := p_after;
+    v_lane   bigint := p_after;
+    v_passed bigint;
 begin
     loop
         v_lane := duly.next_lane(p_live, p_account, v_lane);
         if v_lane is null or v_lane > p_last then
             return null;
         end if;
-        if (select l.kind = any (p_kinds) and (p_queues is null or l.queue = any (p_queues)) from duly.lane l where l.id = v_lane) then
+        v_passed := duly.closed_until(p_account, v_lane, p_kinds, p_queues);
+        if v_passed is null then
             return v_lane;
         end if;
+        v_lane := v_passed;
     end loop;
 end $$;
 
--- Which lanes are next in the round: up to p_count lanes with due work that the worker serves. Accounts take turns after
--- p_after_account, one lane a turn; inside an account lanes take turns after the one in p_seen_lanes. Accounts without a lane
--- that the worker serves are passed by, however many there are. The cost is per lane looked at, never per job waiting.
+-- Which lanes are next in the round: up to p_count lanes with due work from which the worker may claim. Accounts take turns after
+-- p_after_account, one lane a turn; inside an account lanes take turns after the one in p_seen_lanes. Accounts without such a lane
+-- are passed by, however many there are. The cost is per lane looked at, never per job waiting.
 create function duly.next_lanes(
     p_live bigint[], p_after_account integer, p_seen_accounts integer[], p_seen_lanes bigint[],
     p_kinds text[], p_queues text[], p_count integer, out accounts integer[], out lanes bigint[])
@@ -76,10 +79,10 @@ begin
         end if;
         exit when v_round = 1 and v_account > p_after_account;
         v_start := coalesce(p_seen_lanes[array_position(p_seen_accounts, v_account)], 0::bigint);
-        v_lane := duly.next_served_lane(p_live, v_account, v_start, null, p_kinds, p_queues);
+        v_lane := duly.next_open_lane(p_live, v_account, v_start, null, p_kinds, p_queues);
         v_open := v_lane is null and v_start > 0;
         if v_open then
-            v_lane := duly.next_served_lane(p_live, v_account, 0, v_start, p_kinds, p_queues);
+            v_lane := duly.next_open_lane(p_live, v_account, 0, v_start, p_kinds, p_queues);
         end if;
         continue when v_lane is null;
         v_accounts := v_accounts || v_account;
@@ -95,11 +98,11 @@ begin
         v_open := false;
         for i in 1 .. cardinality(v_accounts) loop
             continue when v_cursors[i] is null;
-            v_lane := duly.next_served_lane(
+            v_lane := duly.next_open_lane(
                 p_live, v_accounts[i], v_cursors[i], case when v_wrapped[i] then v_starts[i] end, p_kinds, p_queues);
             if v_lane is null and not v_wrapped[i] and v_starts[i] > 0 then
                 v_wrapped[i] := true;
-                v_lane := duly.next_served_lane(p_live, v_accounts[i], 0, v_starts[i], p_kinds, p_queues);
+                v_lane := duly.next_open_lane(p_live, v_accounts[i], 0, v_starts[i], p_kinds, p_queues);
             end if;
             v_cursors[i] := v_lane;
             continue when v_lane is null;

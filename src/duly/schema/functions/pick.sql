@@ -15,7 +15,7 @@ declare
     v_ids    uuid[];
     v_where  bigint[];
 begin
-    loop
+    while cardinality(v_picked) < p_limit loop
         -- where each segment's first row behind that stands, the lane's first one first
         select array_agg(s.segment), array_agg(s.line_at), array_agg(s.job_id) into v_where, v_heads, v_ids
         from (
@@ -40,7 +40,6 @@ begin
                 for update skip locked) line
             where head.line_at <= v_until
             limit p_limit - cardinality(v_picked));
-        exit when cardinality(v_picked) >= p_limit;
         v_done := v_until;
         v_window := v_window * 2;
     end loop;

@@ -7,6 +7,7 @@ create table duly.account (
     id          integer generated always as identity primary key,   -- the number that hot rows carry; never leaves the cell
     public_id   uuid        not null unique,
     name        text        not null unique,
+    concurrency integer     check (concurrency > 0),   -- how many of its jobs may run at once; null: no limit
     created_at  timestamptz not null default now()
 );
 
@@ -41,18 +42,48 @@ create table duly.signing_secret (
 );
 create index signing_secret_of_project on duly.signing_secret (project_id);
 
--- A lane is one line of jobs: what fairness goes round and limits count. It holds one kind, so that a worker which does
--- not know a kind passes by its lanes, never by its jobs.
-create table duly.lane (
-    id              bigint generated always as identity primary key,
-    account_id      integer     not null references duly.account (id),
+-- What its owner says about a queue. One without a row has no limits and is not paused.
+create table duly.queue (
     project_id      integer     not null references duly.project (id),
-    queue           text        not null,
-    kind            text        not null,
-    concurrency_key text        not null default '',   -- '': none
-    created_at      timestamptz not null default now(),
-    unique (account_id, project_id, queue, kind, concurrency_key)
+    name            text        not null,
+    concurrency     integer     check (concurrency > 0),       -- how many of its jobs may run at once; null: no limit
+    key_concurrency integer     check (key_concurrency > 0),   -- and how many of those with one concurrency key
+    paused          boolean     not null default false,
+    primary key (project_id, name)
 );
+
+-- A lane is one line of jobs: what fairness goes round and limits count: a queue, a kind and a concurrency key. The lanes of one
+-- queue and kind are a block: their numbers lie side by side, so that a claim passes by all of them in one step (a queue that
+-- is paused or full, a kind that the worker does not know) and counts what runs in them in one range.
+create table duly.lane_block (
+    id          integer generated always as identity primary key,
+    account_id  integer     not null references duly.account (id),
+    project_id  integer     not null references duly.project (id),
+    queue       text        not null,
+    kind        text        not null,
+    created_at  timestamptz not null default now(),
+    unique (account_id, project_id, queue, kind)
+);
+create table duly.lane (
+    id              bigint      primary key,               -- the number of its block in the upper half
+    block_id        integer     not null references duly.lane_block (id),
+    concurrency_key text        not null default '',       -- '': none
+    created_at      timestamptz not null default now(),
+    unique (block_id, concurrency_key),
+    check (id >> 32 = block_id)
+);
+create sequence duly.lane_number maxvalue 4294967295;
+
+-- Who has a unique key. A row lives on when its job lets go of the key (see key_is_held in unique_keys.sql): the next job takes it over.
+create table duly.unique_key (
+    project_id integer     not null references duly.project (id),
+    key        text        not null,
+    job_id     uuid        not null,
+    until      text        not null check (until in ('start', 'final', 'time')),   -- how long the job holds it
+    expires_at timestamptz check (isfinite(expires_at)),
+    primary key (project_id, key),
+    check ((until = 'time') = (expires_at is not null))
+) with (fillfactor = 70);
 
 -- Facts, by day of their id (see add_days.sql) -------------------------------------------------------------------------
 
@@ -75,6 +106,10 @@ create table duly.job (
     metadata        jsonb,
     payload         jsonb       not null,
     body            bytea,                                           -- bytes exactly as given
+    unique_key      text,
+    unique_for      text check (case when unique_for in ('until_start', 'until_final') then true
+                                     else unique_for::double precision between 0.001 and 31622400 end),   -- seconds
+    check ((unique_key is null) = (unique_for is null)),
     primary key (id)
 ) partition by range (id);
 -- partial in form only: a look-up by id alone must never take this one (it would on a day whose statistics say it is empty)
@@ -136,6 +171,7 @@ create table duly.ready (
     segment       bigint      not null,
     job_id        uuid        not null primary key,
     run_at        timestamptz not null check (isfinite(run_at)),
+    line_at       timestamptz not null,   -- its place in line (see line.sql)
     lane_id       bigint      not null,
     account_id    integer     not null,
     priority      smallint    not null,
@@ -143,7 +179,7 @@ create table duly.ready (
     final_attempt integer     not null,
     trigger       text        not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
-create index ready_line on duly.ready (segment, account_id, lane_id, priority, run_at, job_id);
+create index ready_line on duly.ready (segment, account_id, lane_id, line_at, job_id);
 
 create table duly.lease (
     segment          bigint      not null,

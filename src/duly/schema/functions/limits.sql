@@ -1,0 +1,189 @@
+-- How many jobs may run at once: of an account, of a queue, of a concurrency key. Counted from the leases themselves, so a slot is
+-- free the moment its lease is gone, whatever became of the worker, and there is no counter that could leak. A count costs
+-- what the limit allows, never what waits. Whoever claims under a limit holds a lock on the limited row until its leases
+-- are committed, so no two count the same room; one who finds it locked leaves the lane to the other.
+
+-- How many jobs of an account run in a range of lanes, counted no further than p_at_most. The current number is read after the
+-- statement's snapshot was taken: a lease that was carried over meanwhile is still found.
+create function duly.running(p_account integer, p_from bigint, p_to bigint, p_at_most integer) returns integer
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+    v_closed  bigint[];
+    v_upwards bigint;
+begin
+    select s.closed, s.upwards_from into v_closed, v_upwards from duly.live_segments('lease') s;
+    return (
+        select count(*) from (
+            select from unnest(v_closed || array(select generate_series(v_upwards, (select c.last_value from duly.segment_current c)))) live (segment)
+            cross join lateral (
+                select from duly.lease l
+                where l.segment = live.segment and l.account_id = p_account and l.lane_id between p_from and p_to
+                limit p_at_most) one
+            limit p_at_most) counted);
+end $$;
+
+-- The same for a queue of a project: its blocks, one for each kind.
+create function duly.running_in_queue(p_account integer, p_project integer, p_queue text, p_at_most integer) returns integer
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+    v_block integer;
+    v_count integer := 0;
+begin
+    for v_block in
+        select b.id from duly.lane_block b where b.account_id = p_account and b.project_id = p_project and b.queue = p_queue
+    loop
+        v_count := v_count + duly.running(p_account, v_block::bigint << 32, (v_block::bigint << 32) + 4294967295, p_at_most - v_count);
+        exit when v_count >= p_at_most;
+    end loop;
+    return v_count;
+end $$;
+
+-- The same for a concurrency key of a queue: its lanes, one for each kind.
+create function duly.running_with_key(p_account integer, p_project integer, p_queue text, p_key text, p_at_most integer) returns integer
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+    v_lane  bigint;
+    v_count integer := 0;
+begin
+    for v_lane in
+        select l.id
+        from duly.lane_block b
+        cross join lateral (select l.id from duly.lane l where l.block_id = b.id and l.concurrency_key = p_key offset 0) l
+        where b.account_id = p_account and b.project_id = p_project and b.queue = p_queue
+    loop
+        v_count := v_count + duly.running(p_account, v_lane, v_lane, p_at_most - v_count);
+        exit when v_count >= p_at_most;
+    end loop;
+    return v_count;
+end $$;
+
+-- Whether a worker may claim from a lane, as far as a look without locks tells. Null: it may. Otherwise the lane number behind which to
+-- look on: itself if its key is full; the end of its block if the worker does not serve it, its queue is paused or full; the end of
+-- all if the account is full.
+create function duly.closed_until(p_account integer, p_lane bigint, p_kinds text[], p_queues text[]) returns bigint
+language plpgsql stable
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+    v_block duly.lane_block;
+    v_queue duly.queue;
+    v_limit integer;
+    v_key   text;
+begin
+    select * into v_block from duly.lane_block b where b.id = p_lane >> 32;
+    if not v_block.kind = any (p_kinds) or not (p_queues is null or v_block.queue = any (p_queues)) then
+        return (p_lane | 4294967295);
+    end if;
+    v_limit := (select a.concurrency from duly.account a where a.id = p_account);
+    if v_limit is not null then   -- nested: SQL may evaluate both sides of an "and"
+        if duly.running(p_account, 0, 9223372036854775807, v_limit) >= v_limit then
+            return 9223372036854775807;
+        end if;
+    end if;
+    select * into v_queue from duly.queue q where q.project_id = v_block.project_id and q.name = v_block.queue;
+    if not found then
+        return null;
+    end if;
+    if v_queue.paused then
+        return (p_lane | 4294967295);
+    end if;
+    if v_queue.concurrency is not null then
+        if duly.running_in_queue(p_account, v_block.project_id, v_block.queue, v_queue.concurrency) >= v_queue.concurrency then
+            return (p_lane | 4294967295);
+        end if;
+    end if;
+    if v_queue.key_concurrency is not null then
+        v_key := (select l.concurrency_key from duly.lane l where l.id = p_lane);
+        if v_key <> '' then
+            if duly.running_with_key(p_account, v_block.project_id, v_block.queue, v_key, v_queue.key_concurrency)
+                    >= v_queue.key_concurrency then
+                return p_lane;
+            end if;
+        end if;
+    end if;
+    return null;
+end $$;
+
+-- How many of p_wanted jobs a claim may take from a lane, exactly: the limits that apply are locked first, then counted. p_accounts,
+-- p_lanes and p_counts say what this claim has picked already and not leased yet.
+create function duly.room(
+    p_account integer, p_lane bigint, p_wanted integer, p_accounts integer[], p_lanes bigint[], p_counts integer[]) returns integer
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+    v_room  integer := p_wanted;
+    v_limit integer;
+    v_block duly.lane_block;
+    v_queue duly.queue;
+    v_key   text;
+begin
+    if (select a.concurrency from duly.account a where a.id = p_account) is not null then
+        select a.concurrency into v_limit from duly.account a where a.id = p_account for no key update skip locked;
+        if not found then
+            return 0;
+        end if;
+        v_room := least(v_room, v_limit - duly.running(p_account, 0, 9223372036854775807, v_limit) - coalesce((
+            select sum(p.n) from unnest(p_accounts, p_counts) p (account_id, n) where p.account_id = p_account), 0));
+    end if;
+
+    select * into v_block from duly.lane_block b where b.id = p_lane >> 32;
+    select * into v_queue from duly.queue q where q.project_id = v_block.project_id and q.name = v_block.queue;
+    if not found then
+        return greatest(0, v_room);
+    end if;
+    if v_queue.concurrency is not null or v_queue.key_concurrency is not null then
+        select * into v_queue from duly.queue q
+        where q.project_id = v_block.project_id and q.name = v_block.queue for no key update skip locked;
+        if not found then
+            return 0;
+        end if;
+    end if;
+    if v_queue.paused then
+        return 0;
+    end if;
+    if v_queue.concurrency is not null then
+        v_room := least(v_room, v_queue.concurrency
+            - duly.running_in_queue(p_account, v_block.project_id, v_block.queue, v_queue.concurrency) - coalesce((
+                select sum(p.n) from unnest(p_lanes, p_counts) p (lane_id, n) where (
+                    select b.queue = v_block.queue and b.project_id = v_block.project_id from duly.lane_block b where b.id = p.lane_id >> 32)), 0));
+    end if;
+    if v_queue.key_concurrency is not null then
+        v_key := (select l.concurrency_key from duly.lane l where l.id = p_lane);
+        if v_key <> '' then
+            v_room := least(v_room, v_queue.key_concurrency
+                - duly.running_with_key(p_account, v_block.project_id, v_block.queue, v_key, v_queue.key_concurrency) - coalesce((
+                    select sum(p.n) from unnest(p_lanes, p_counts) p (lane_id, n) where (
+                        select b.queue = v_block.queue and b.project_id = v_block.project_id from duly.lane_block b where b.id = p.lane_id >> 32)
+                      and (select l.concurrency_key = v_key from duly.lane l where l.id = p.lane_id)), 0));
+        end if;
+    end if;
+    return greatest(0, v_room);
+end $$;
+
+-- Say what applies to a queue from now on. What runs goes on, also above a limit that was lowered.
+create function duly.set_queue(p_project integer, p_name text, p_concurrency integer, p_key_concurrency integer, p_paused boolean)
+returns void
+language plpgsql
+as $$
+begin
+    insert into duly.queue (project_id, name, concurrency, key_concurrency, paused)
+    values (p_project, p_name, p_concurrency, p_key_concurrency, p_paused)
+    on conflict (project_id, name) do update
+    set concurrency = excluded.concurrency, key_concurrency = excluded.key_concurrency, paused = excluded.paused;
+    perform duly.wake();
+end $$;
+
+create function duly.set_account_concurrency(p_account integer, p_concurrency integer) returns void
+language plpgsql
+as $$
+begin
+    update duly.account a set concurrency = p_concurrency where a.id = p_account;
+    perform duly.wake();
+end $$;
