@@ -109,9 +109,16 @@ BAD_FIELDS: list[tuple[str, dict[str, Any]]] = [
     ("/unknown", {"unknown": 1}),
     ("/json_text", {"json_text": "x"}),
     ("/state", {"state": "ready"}),
-    ("/unique_key", {"unique_key": "x"}),
+    ("/unique_key", {"unique_key": ""}),
+    ("/unique_key", {"unique_key": "a\u0000b"}),
+    ("/unique_key", {"unique_key": "x" * 201}),
+    ("/unique_key", {"unique_key": 7}),
     ("/unique_for", {"unique_for": "1h"}),
+    ("/unique_for", {"unique_key": "k", "unique_for": "until_final "}),
+    ("/unique_for", {"unique_key": "k", "unique_for": 0}),
+    ("/unique_for", {"unique_key": "k", "unique_for": "367d"}),
     ("/on_conflict", {"on_conflict": "keep"}),
+    ("/on_conflict", {"unique_key": "k", "on_conflict": "ignore"}),
     ("/on_success", {"on_success": TARGET}),
     ("/on_dead", {"on_dead": TARGET}),
     ("/redact", {"redact": {}}),
@@ -164,7 +171,7 @@ async def test_bad_texts(api: Api) -> None:
 async def test_all_faults_at_once(api: Api) -> None:
     """Faults of every layer come together: JSON, shape, rules, target."""
     content = (
-        '{"headers": {"Host": "x", "A": "b"}, "json": NaN, "priority": 11, "unique_key": "k", "nope": 1, '
+        '{"headers": {"Host": "x", "A": "b"}, "json": NaN, "priority": 11, "unique_for": "1d", "nope": 1, '
         '"run_at": "2001-01-01T00:00:00Z", "delay": 1, "expires_at": "2001-01-01T00:00:00Z"}'
     )
     problem = assert_problem(await api.post("/v1/jobs", content), 422)
@@ -173,7 +180,7 @@ async def test_all_faults_at_once(api: Api) -> None:
         "/headers/Host",
         "/json",
         "/priority",
-        "/unique_key",
+        "/unique_for",
         "/nope",
         "/delay",
         "/expires_at",
