@@ -13,8 +13,9 @@ import asyncpg
 import pytest
 
 from duly import queue
+from duly.model import Unique
 from duly.model.settlement import Edge
-from duly.queue import ClaimCursor, Database, Session
+from duly.queue import ClaimCursor, Database, QueueSettings, Session
 from duly.upkeep import SegmentKeeper
 from support.engine import Engine, new_job, settled
 from support.plans import Plan, PlanLog, faults
@@ -51,6 +52,25 @@ async def each_hot_statement(engine: Engine, session: Session) -> None:
         await queue.retire(session, line, closing, [])
 
 
+async def each_guarded_statement(engine: Engine, session: Session) -> None:
+    """The same under unique keys and limits."""
+    await queue.set_queue(session, engine.owner.project_id, "limited", QueueSettings(3, 1))
+    await queue.set_account_concurrency(session, engine.owner.account_id, 50)
+    for key in ("a", "b"):
+        await engine.enqueue(2, queue="limited", concurrency_key=key, priority=0, db=session)
+    while jobs := await engine.claim(3, db=session, queues=["limited"], cursor=ClaimCursor()):
+        assert await engine.claim(3, db=session, queues=["limited"], cursor=ClaimCursor()) == []
+        await engine.settle(*(settled(job, "succeeded") for job in jobs), db=session)
+    await queue.set_account_concurrency(session, engine.owner.account_id, None)
+    keys = [Unique("a"), Unique("b", "start"), Unique("c", HOUR), Unique("a"), Unique("a", on_conflict="replace")]
+    batch = [(engine.owner, new_job(unique=key)) for key in keys]
+    answers = [answer for _ in range(2) for answer in await queue.enqueue(session, batch)]
+    for answer in answers[:5]:
+        await queue.cancel(session, engine.owner, answer.job_id)
+        await queue.redrive(session, engine.owner, answer.job_id)
+        await queue.cancel(session, engine.owner, answer.job_id)
+
+
 @asynccontextmanager
 async def planned(url: str) -> AsyncIterator[tuple[Session, PlanLog]]:
     """A fresh session (no cached plan) whose plans are heard."""
@@ -73,6 +93,7 @@ async def bad_plans(engine: Engine, url: str) -> dict[str, set[str]]:
     async with planned(url) as (session, log):
         for _ in range(7):
             await each_hot_statement(engine, session)
+            await each_guarded_statement(engine, session)
             for plan in filter(ours, await log.take()):
                 heard += 1
                 for fault in faults(plan):

@@ -5,13 +5,13 @@
 -- start: it waits for the first attempt of its budget. final: it is not final. time: the time has not passed, and it was not cancelled.
 create function duly.key_is_held(p_job uuid, p_until text, p_expires_at timestamptz) returns boolean
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
 as $$
 begin
     return case p_until
-        when 'start' then
-            (select s.attempt = 1 from duly.scheduled s where s.job_id = p_job)
-            or (select r.attempt = 1 or r.trigger = 'redrive' from duly.ready r where r.job_id = p_job)
+        when 'start' then   -- in order of the key: other indexes end in the key too, and would be walked
+            (select s.attempt = 1 from duly.scheduled s where s.job_id between p_job and p_job order by s.job_id limit 1)
+            or (select r.attempt = 1 or r.trigger = 'redrive' from duly.ready r where r.job_id between p_job and p_job order by r.job_id limit 1)
         when 'final' then
             exists (select from duly.job j where j.id = p_job) and not exists (select from duly.outcome o where o.job_id = p_job)
         else
@@ -59,8 +59,21 @@ begin
     raise exception 'the unique key moves too fast to be taken' using errcode = '40001', hint = 'try again';
 end $$;
 
+-- Take back a job that this transaction made and nobody has seen.
+create function duly.unmake(p_job uuid) returns void
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
+as $$
+begin
+    delete from duly.ready r where r.ctid = any (array(   -- in order of the key, as above
+        select x.ctid from duly.ready x where x.job_id between p_job and p_job order by x.job_id limit 1));
+    delete from duly.scheduled s where s.ctid = any (array(
+        select x.ctid from duly.scheduled x where x.job_id between p_job and p_job order by x.job_id limit 1));
+    delete from duly.job j where j.id = p_job;
+end $$;
+
 -- Take the keys of jobs just made, in the order of the keys, so that two batches do not lock each other out. Jobs whose key is
--- taken are unmade: nobody has seen them. Back come those jobs, and those that replaced another.
+-- taken are unmade. Back come those jobs, and those that replaced another.
 create function duly.take_keys(p_ids uuid[], p_keys text[], p_on_conflicts text[], p_made uuid[])
 returns table (job_id uuid, taken_by uuid, replaced uuid)
 language plpgsql
@@ -69,7 +82,6 @@ as $$
 #variable_conflict use_column
 declare
     v_given record;
-    v_lost  uuid[] := '{}';
 begin
     for v_given in
         select g.id, j.project_id, j.unique_key as key, j.unique_for, g.on_conflict
@@ -83,17 +95,12 @@ begin
         select t.taken_by, t.replaced into taken_by, replaced
         from duly.take_key(v_given.project_id, v_given.key, v_given.id, v_given.unique_for, v_given.on_conflict) t;
         if taken_by is not null then
-            v_lost := v_lost || v_given.id;
+            perform duly.unmake(v_given.id);
         end if;
         if taken_by is not null or replaced is not null then
             return next;
         end if;
     end loop;
-    if v_lost <> '{}' then
-        delete from duly.ready r where r.job_id = any (v_lost);
-        delete from duly.scheduled s where s.job_id = any (v_lost);
-        delete from duly.job j where j.id = any (v_lost);
-    end if;
 end $$;
 
 -- Which of the jobs about to be made cannot have their key, as far as this snapshot tells: they need not be written in vain.
