@@ -10,12 +10,13 @@ import struct
 import subprocess
 import sys
 import termios
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
 from cli.harness import command, duly, environment, put_job, run_by_hand, sql, state_of
+from duly.model import Unique
 
 
 def put_dead(url: str, queue: str = "default") -> str:
@@ -92,6 +93,22 @@ def test_dead_letters_are_listed_and_redriven(database_url: str) -> None:
     assert set(sql(database_url, "select redriven_by from duly.redrive")) == {
         f"{pwd.getpwuid(os.geteuid()).pw_name} (command line)"
     }
+
+
+def test_what_cannot_be_redriven_says_why(database_url: str) -> None:
+    """Its key is another's, it has expired, it is not dead: exit code 1, one line, and it stays as it is."""
+    given = ["--database-url", database_url]
+    keyed = put_job(database_url, unique=Unique("k"))
+    run_by_hand(database_url, "dead")
+    put_job(database_url, unique=Unique("k"), delay=timedelta(hours=1))
+    late = put_job(database_url, expires_at=datetime.now(UTC) + timedelta(hours=1))
+    run_by_hand(database_url, "dead")
+    sql(database_url, f"update duly.job set expires_at = now() where id = '{late}' returning 1")
+    for job_id, why in ((keyed, "is held by another job"), (late, "has expired")):
+        refused = duly("dead", "redrive", job_id, *given)
+        assert (refused.code, refused.err.count("\n"), why in refused.err) == (1, 1, True), refused
+        assert state_of(database_url, job_id) == "dead"
+    assert duly("dead", "redrive", "--all", *given).out == "redriven: 0\n"
 
 
 def test_an_account_without_a_name_may_redrive(database_url: str) -> None:

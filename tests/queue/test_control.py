@@ -148,6 +148,16 @@ async def test_redrive_works_on_dead_and_cancelled_jobs_only(database: Database)
     assert (await engine.view(job_id)).result == 1
 
 
+async def test_redrive_of_an_expired_job_says_so(database: Database) -> None:
+    """It could not start any more: it stays dead, rather than die again unseen."""
+    engine = await Engine.start(database)
+    job = await engine.running(expires_at=await queue.server_now(database) + HOUR)
+    await engine.finish(job, "dead")
+    await database.execute("update duly.job set expires_at = now()")
+    assert await queue.redrive(database, engine.owner, job.id) == "expired"
+    assert (await engine.view(job.id)).state is State.DEAD
+
+
 async def test_age_counts_from_the_redrive(database: Database) -> None:
     """A job of long ago, redriven now, is young again, so that max_age does not kill it at once; retries of it too."""
     engine = await Engine.start(database)

@@ -21,7 +21,7 @@ from duly.api.render import attempt_json, body_json, job_json
 from duly.api.services import Services, ServicesHere
 from duly.http import HOPS_HEADER
 from duly.model import NewJob
-from duly.model.errors import DatabaseUnavailableError, UniqueKeyTakenError, WrongStateError
+from duly.model.errors import DatabaseUnavailableError, ExpiredJobError, UniqueKeyTakenError, WrongStateError
 from duly.queue import Enqueued, JobView, Owner, cancel, get_job, list_attempts, list_jobs, redrive, run_now
 from duly.service import Principal
 from duly.service.views import as_created
@@ -204,6 +204,8 @@ async def redrive_one(id: str, caller: Writer, services: ServicesHere) -> JSONRe
     """The same job under the same id; the numbering of its attempts goes on."""
     result = await redrive(services.database, caller.owner, _job_id(id), by=f"key {caller.key_id}")
     job = await _found(services, caller, id)
+    if result == "expired":
+        raise ExpiredJobError(job.id)
     if result == "key_taken" and job.unique is not None:
         raise UniqueKeyTakenError(job.unique.key, None)
     if result != "redriven":

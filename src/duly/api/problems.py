@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 
 from duly.model.errors import (
     DatabaseUnavailableError,
+    ExpiredJobError,
     IdConflictError,
     NotFoundError,
     SchemaError,
@@ -143,6 +144,10 @@ def _from_wrong_state(_: Request, error: Exception) -> JSONResponse:
     return Problem(409, "wrong-state", "The job's state does not allow this", str(error)).answer()
 
 
+def _from_expired(_: Request, error: Exception) -> JSONResponse:
+    return Problem(409, "expired", "The job has expired", str(error)).answer()
+
+
 def _from_not_found(_: Request, error: Exception) -> JSONResponse:
     return not_found().answer()
 
@@ -164,6 +169,7 @@ _HANDLERS = {
     IdConflictError: _from_id_conflict,
     UniqueKeyTakenError: _from_key_taken,
     WrongStateError: _from_wrong_state,
+    ExpiredJobError: _from_expired,
     NotFoundError: _from_not_found,
     ClientDisconnect: _from_disconnect,
     Exception: _from_anything,

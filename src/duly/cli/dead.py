@@ -12,7 +12,7 @@ import typer
 from duly.cli.console import say
 from duly.cli.jobs import Limit, found_job, parsed_id, show_jobs, with_database
 from duly.cli.options import AsJson, DatabaseUrl, Home, Schema
-from duly.model.errors import InvalidInputError, UniqueKeyTakenError, WrongStateError
+from duly.model.errors import ExpiredJobError, InvalidInputError, UniqueKeyTakenError, WrongStateError
 from duly.model.states import State
 from duly.queue import Database, Owner, list_jobs, redrive
 from duly.schema import DEFAULT_SCHEMA
@@ -58,22 +58,25 @@ def redrive_(
     async def do(db: Database) -> int:
         if every:
             wanted = [view.id for view in await list_jobs(db, None, state=State.DEAD, queue=queue, limit=limit)]
-            return sum([await _redriven(db, job_id) for job_id in wanted])
+            return [await _redriven(db, job_id) for job_id in wanted].count("redriven")
         for job_id in ids:
-            if not await _redriven(db, job_id):
-                job = await found_job(db, job_id)
-                if job.unique is not None and job.state in (State.DEAD, State.CANCELLED):
-                    raise UniqueKeyTakenError(job.unique.key, None)
-                raise WrongStateError(job_id, job.state, "redrive", "dead and cancelled")
+            match await _redriven(db, job_id):
+                case "expired":
+                    raise ExpiredJobError(job_id)
+                case "key_taken":
+                    unique = (await found_job(db, job_id)).unique
+                    raise UniqueKeyTakenError(unique.key if unique else "", None)
+                case "wrong_state":
+                    raise WrongStateError(job_id, (await found_job(db, job_id)).state, "redrive", "dead and cancelled")
         return len(ids)
 
     say(f"redriven: {with_database(do, database_url, home, schema)}")
 
 
-async def _redriven(db: Database, job_id: UUID) -> bool:
+async def _redriven(db: Database, job_id: UUID) -> str:
     view = await found_job(db, job_id)
     owner = Owner(view.account_id, view.project_id)
-    return await redrive(db, owner, job_id, by=f"{_me()} (command line)") == "redriven"
+    return await redrive(db, owner, job_id, by=f"{_me()} (command line)")
 
 
 def _me() -> str:

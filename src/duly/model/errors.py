@@ -70,6 +70,14 @@ class WrongStateError(DulyError):
         self.state = state
 
 
+class ExpiredJobError(DulyError):
+    """The job's `expires_at` has passed: it may not start any more."""
+
+    def __init__(self, job_id: UUID) -> None:
+        super().__init__(f"job {job_id} has expired and may not start any more: create a new job without that limit")
+        self.job_id = job_id
+
+
 class LeaseLostError(DulyError):
     """The worker's lease ended: what it held belongs to others now."""
 

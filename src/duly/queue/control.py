@@ -32,12 +32,13 @@ async def run_now(db: Executor, owner: Owner, job_id: UUID) -> Literal["run", "w
 
 async def redrive(
     db: Executor, owner: Owner, job_id: UUID, *, by: str | None = None
-) -> Literal["redriven", "wrong_state", "missing", "key_taken"]:
+) -> Literal["redriven", "wrong_state", "missing", "key_taken", "expired"]:
     """dead | cancelled → ready with a fresh budget of attempts; numbers go on. `by` is kept for the record.
 
-    `key_taken`: another job holds its unique key by now; nothing changed.
+    `key_taken`: another job holds its unique key by now. `expired`: its `expires_at` has passed, it may not start any
+    more. Nothing changed then.
     """
-    answer: Literal["redriven", "wrong_state", "missing", "key_taken"] = await db.fetchval(
+    answer: Literal["redriven", "wrong_state", "missing", "key_taken", "expired"] = await db.fetchval(
         "select duly.redrive($1, $2, $3, $4)", owner.account_id, owner.project_id, job_id, by
     )
     return answer

@@ -79,8 +79,8 @@ begin
     return 'run';
 end $$;
 
--- dead | cancelled → ready with a fresh budget; attempt numbers go on. Returns redriven, wrong_state, missing, or key_taken:
--- another job has its unique key by now.
+-- dead | cancelled → ready with a fresh budget; attempt numbers go on. Returns redriven, wrong_state, missing, key_taken
+-- (another job has its unique key by now) or expired (it may not start any more).
 create function duly.redrive(p_account integer, p_project integer, p_job uuid, p_by text) returns text
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -97,6 +97,9 @@ begin
     select o.attempt into v_attempt from duly.outcome o where o.job_id = p_job and o.state in ('dead', 'cancelled') for update;
     if not found then
         return 'wrong_state';
+    end if;
+    if v_job.expires_at <= v_now then
+        return 'expired';
     end if;
     if v_job.unique_for in ('until_start', 'until_final') then
         perform from duly.take_key(p_project, v_job.unique_key, p_job, v_job.unique_for, 'error') t where t.taken_by is not null;
