@@ -7,6 +7,7 @@
     ├── WrongStateError          the job's state does not allow the call
     ├── LeaseLostError           the worker's lease ended; its writes are refused
     ├── DatabaseUnavailableError PostgreSQL could not be reached, or refused the work for now
+    │   └── DatabaseBusyError    it answered: a time-out of its own, a lock, a deadlock; nothing was written
     ├── SchemaError              the schema is missing, too old or too new
     └── EmbeddedError            the private PostgreSQL could not be started
 
@@ -84,6 +85,12 @@ class LeaseLostError(DulyError):
 
 class DatabaseUnavailableError(DulyError):
     """PostgreSQL could not be reached, or refused the work for now. Nothing was accepted."""
+
+
+class DatabaseBusyError(DatabaseUnavailableError):
+    """PostgreSQL answered that it could not do the work just now: a time-out of its own, a lock, a deadlock. The
+    statement was rolled back, for certain, and the connection is good.
+    """
 
 
 class SchemaError(DulyError):

@@ -8,31 +8,33 @@ here may leave session state behind.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
-from duly.model.errors import DatabaseUnavailableError, LeaseLostError
+from duly.model.errors import DatabaseBusyError, DatabaseUnavailableError
+from duly.queue.failures import FULL_OR_STARTING, REFUSED_AT_THE_DOOR, ROLLED_BACK, busy, our_errors
+from duly.queue.trouble import Trouble
 from duly.schema.connection import Connection
 from duly.schema.naming import DEFAULT_SCHEMA, checked_name, named
 
 CONNECT_LIMIT = timedelta(seconds=10)
 STATEMENT_LIMIT = timedelta(seconds=30)
+CLOSE_LIMIT = timedelta(seconds=3)
+ROOM_LIMIT = timedelta(seconds=30)
+"""How long a start waits for a server that has no connection to give, or is starting itself."""
 
-_AWAY = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.OperatorInterventionError,  # admin_shutdown, crash_shutdown, cannot_connect_now
-    asyncpg.InsufficientResourcesError,  # too_many_connections, out_of_memory, disk_full
-    asyncpg.ReadOnlySQLTransactionError,  # a standby, or a primary that was demoted
-    asyncpg.ObjectNotInPrerequisiteStateError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    OSError,
-    TimeoutError,
-)
+RESERVE = 2
+
+_AGAIN_AFTER_S = (0.01, 0.03, 0.1)  # for the victim of a deadlock; spread by half, so that two do not meet again
+_CUT_OFF_S = 1.0
+
+Answer = TypeVar("Answer")
+PooledConnection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 
 
 class Executor(Protocol):
@@ -77,46 +79,115 @@ class Session:
 class Database:
     """A pool of connections to one database, bound to one schema name.
 
+    A statement sent to it is a transaction of its own. One that lost against a rival (a deadlock, a serialization
+    failure) was rolled back whole, and is sent again a few times before DatabaseBusyError is raised.
+
     Raises DatabaseUnavailableError whenever the server cannot be reached, is shutting down, has turned read-only or
-    does not answer in time; the connection is dropped then, so the next statement asks a fresh one.
+    does not answer in time; the connection is dropped then, so the next statement asks a fresh one. Raises
+    DatabaseBusyError when a time-out of the server's own ended the statement; the connection is kept.
+
+    `reserve` is a small pool beside it, for what must not wait while this one is taken. `trouble` is where the loops
+    that use it report, so that an outage is told once.
     """
 
-    def __init__(self, pool: asyncpg.Pool, schema: str) -> None:
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        schema: str,
+        limit: timedelta = STATEMENT_LIMIT,
+        reserve: Database | None = None,
+        trouble: Trouble | None = None,
+    ) -> None:
         self._pool = pool
         self.schema = schema
+        self._limit = limit
+        self._cut_off: set[asyncio.Task[None]] = set()
+        self.reserve = self if reserve is None else reserve
+        self.trouble = trouble or Trouble()
 
     @classmethod
     async def open(
-        cls, dsn: str, *, schema: str = DEFAULT_SCHEMA, min_size: int = 1, max_size: int = 8, name: str = "duly"
+        cls,
+        dsn: str,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        min_size: int = 1,
+        max_size: int = 8,
+        name: str = "duly",
+        limit: timedelta = STATEMENT_LIMIT,
+        trouble: Trouble | None = None,
     ) -> Database:
-        """Connect. Raises DatabaseUnavailableError if the server cannot be reached."""
+        """Connect: `min_size` connections now, more as they are needed, each statement within `limit`. Those of the
+        reserve come on top, when they are used.
+
+        Raises DatabaseUnavailableError if the server cannot be reached. One that is full or starting is waited for.
+        """
         checked_name(schema)
-        try:
-            pool = await asyncpg.create_pool(
+
+        async def made(size: int) -> asyncpg.Pool:
+            return await asyncpg.create_pool(
                 dsn,
-                min_size=min_size,
-                max_size=max_size,
+                min_size=0,  # a floor would have the pool reconnect by itself, and log a stack each time it fails
+                max_size=size,
                 timeout=CONNECT_LIMIT.total_seconds(),
-                command_timeout=STATEMENT_LIMIT.total_seconds(),
+                command_timeout=limit.total_seconds(),
                 max_inactive_connection_lifetime=0,
                 reset=_keep_as_is,
                 server_settings=server_settings(name),
             )
-        except _AWAY as error:
-            raise _unavailable(error) from error
-        except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError, ValueError) as error:
-            raise DatabaseUnavailableError(
-                f"the database refused the connection: {error}; check the database URL"
-            ) from error
-        return cls(pool, schema)
 
-    async def close(self) -> None:
-        """Close every connection, waiting a bounded time for statements in flight."""
+        trouble = trouble or Trouble()
+        reserve = cls(await made(RESERVE), schema, limit, trouble=trouble)
+        db = cls(await made(max_size), schema, limit, reserve, trouble)
         try:
-            async with asyncio.timeout(10):
-                await self._pool.close()
-        except _AWAY:
-            self._pool.terminate()
+            await db.connect(min_size)
+        except BaseException:
+            db.terminate()
+            raise
+        return db
+
+    @property
+    def max_size(self) -> int:
+        """How many connections it may have, the reserve not counted."""
+        return self._pool.get_max_size()
+
+    async def connect(self, count: int = 1) -> None:
+        """Have `count` connections open. A server that is full or starting is waited for, at most ROOM_LIMIT."""
+        give_up_at = asyncio.get_running_loop().time() + ROOM_LIMIT.total_seconds()
+        pause_s = 0.1
+        while True:
+            try:
+                async with AsyncExitStack() as stack:
+                    for _ in range(count):
+                        await stack.enter_async_context(self.session())
+                self.trouble.fine("start")
+                return
+            except DatabaseUnavailableError as error:
+                wait_s = pause_s * random.uniform(0.5, 1.5)
+                if (
+                    not isinstance(error.__cause__, FULL_OR_STARTING)
+                    or asyncio.get_running_loop().time() + wait_s > give_up_at
+                ):
+                    raise
+                self.trouble.failed("start", error)
+                await asyncio.sleep(wait_s)
+                pause_s = min(pause_s * 2, 2.0)
+
+    async def close(self, limit: timedelta = CLOSE_LIMIT) -> None:
+        """Close every connection; what is still in flight after `limit` is cut off."""
+        try:
+            async with asyncio.timeout(limit.total_seconds()):
+                await asyncio.gather(*(pool.close() for pool in self._pools()))
+        except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError):
+            self.terminate()
+
+    def terminate(self) -> None:
+        """Close every connection at once, whatever it does."""
+        for pool in self._pools():
+            pool.terminate()
+
+    def _pools(self) -> set[asyncpg.Pool]:
+        return {self._pool, self.reserve._pool}
 
     async def __aenter__(self) -> Database:
         return self
@@ -127,17 +198,45 @@ class Database:
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
         """Hold one connection, each statement its own transaction."""
-        with our_errors():
-            connection = await self._pool.acquire(timeout=CONNECT_LIMIT.total_seconds())
+        connection = await self._acquired()
+        keep = True
         try:
             with our_errors():
-                yield Session(connection, self.schema)
+                yield Session(connection, self.schema, self._limit)
+        except DatabaseBusyError:
+            raise
         except (DatabaseUnavailableError, asyncio.CancelledError):
-            with suppress(asyncpg.InterfaceError):  # one that was cut off has left the pool by itself
-                connection.terminate()  # whatever it was doing is not to be waited for
+            keep = False
             raise
         finally:
-            await self._pool.release(connection)
+            if keep:
+                await self._pool.release(connection)
+            else:
+                self._drop(connection)
+
+    async def _acquired(self) -> PooledConnection:
+        try:
+            with our_errors():
+                return await self._pool.acquire(timeout=CONNECT_LIMIT.total_seconds())
+        except REFUSED_AT_THE_DOOR as error:
+            raise DatabaseUnavailableError(
+                f"the database refused the connection: {error}; check the database URL"
+            ) from error
+        except DatabaseUnavailableError as error:
+            if isinstance(error.__cause__, TimeoutError) and self._pool.get_size() == self.max_size:
+                raise DatabaseUnavailableError(
+                    f"all {self.max_size} connections of the pool were in use for "
+                    f"{CONNECT_LIMIT.total_seconds():g} s: hold them shorter, or open it with a larger max_size"
+                ) from error
+            raise
+
+    def _drop(self, connection: Connection) -> None:
+        """Close it without waiting for it, and have the server end what it may still be doing there: a statement that
+        nobody waits for any more would keep its locks and its place.
+        """
+        closing = asyncio.create_task(_close(connection))
+        self._cut_off.add(closing)
+        closing.add_done_callback(self._cut_off.discard)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
@@ -149,20 +248,30 @@ class Database:
                 yield session
 
     async def fetch(self, statement: str, *args: Any) -> list[asyncpg.Record]:
-        async with self.session() as session:
-            return await session.fetch(statement, *args)
+        return await self._alone(lambda session: session.fetch(statement, *args))
 
     async def fetchrow(self, statement: str, *args: Any) -> asyncpg.Record | None:
-        async with self.session() as session:
-            return await session.fetchrow(statement, *args)
+        return await self._alone(lambda session: session.fetchrow(statement, *args))
 
     async def fetchval(self, statement: str, *args: Any) -> Any:
-        async with self.session() as session:
-            return await session.fetchval(statement, *args)
+        return await self._alone(lambda session: session.fetchval(statement, *args))
 
     async def execute(self, statement: str, *args: Any) -> str:
-        async with self.session() as session:
-            return await session.execute(statement, *args)
+        return await self._alone(lambda session: session.execute(statement, *args))
+
+    async def _alone(self, run: Callable[[Session], Awaitable[Answer]]) -> Answer:
+        """Run one statement as a transaction of its own, again if it was rolled back for a rival's sake."""
+        for again_after_s in _AGAIN_AFTER_S:
+            try:
+                async with self.session() as session:
+                    return await run(session)
+            except ROLLED_BACK:
+                await asyncio.sleep(again_after_s * random.uniform(0.5, 1.5))
+        try:
+            async with self.session() as session:
+                return await run(session)
+        except ROLLED_BACK as error:
+            raise busy(error) from error
 
 
 def server_settings(name: str) -> dict[str, str]:
@@ -175,25 +284,11 @@ def server_settings(name: str) -> dict[str, str]:
     }
 
 
-@contextmanager
-def our_errors() -> Iterator[None]:
-    """Map what the driver raises to what callers of the queue handle."""
-    try:
-        yield
-    except asyncpg.PostgresError as error:
-        if error.sqlstate == "DU001":
-            raise LeaseLostError(str(error)) from error
-        if isinstance(error, _AWAY):
-            raise _unavailable(error) from error
-        raise
-    except _AWAY as error:
-        raise _unavailable(error) from error
-
-
 async def _keep_as_is(connection: object) -> None:
     """Instead of asyncpg's reset: no session state is ever left behind here."""
 
 
-def _unavailable(error: BaseException) -> DatabaseUnavailableError:
-    what = str(error) or type(error).__name__
-    return DatabaseUnavailableError(f"the database is not available: {what}")
+async def _close(connection: Connection) -> None:
+    with suppress(Exception):  # one that was cut off has left the pool by itself
+        async with asyncio.timeout(_CUT_OFF_S):
+            await connection.close()  # the driver asks the server to cancel first; past the limit it hangs up
