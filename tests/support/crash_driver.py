@@ -100,7 +100,7 @@ async def work(told: argparse.Namespace) -> int:
     except DatabaseUnavailableError:
         return NO_DATABASE
     async with db:
-        wakeups = Wakeups(told.dsn)
+        wakeups = Wakeups(told.dsn, trouble=db.trouble)
         worker = Worker(config, db, told.dsn, wakeups)
         upkeep = Upkeep(db, wakeups)
 

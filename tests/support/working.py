@@ -40,11 +40,12 @@ async def working(
     handlers: Mapping[str, Handler],
     *,
     heartbeat_url: str | None = None,
+    listener_url: str | None = None,
     **settings: Any,
 ) -> AsyncIterator[Working]:
     """Start a worker on `db`; its heartbeat and wake-ups use the URL. At the end it is stopped, hard if need be."""
     plain: dict[str, Any] = {"poll_max": timedelta(milliseconds=50), "grace": timedelta(seconds=10)}
-    wakeups = Wakeups(url)
+    wakeups = Wakeups(listener_url or url, trouble=db.trouble)
     worker = Worker(WorkerConfig(handlers, **{**plain, **settings}), db, heartbeat_url or url, wakeups)
     stopping, aborting = asyncio.Event(), asyncio.Event()
     listening = asyncio.Event()

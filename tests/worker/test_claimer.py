@@ -68,7 +68,7 @@ async def test_no_claim_starts_while_lost_ones_are_given_back(
     one = asyncio.create_task(claimer._claim(5, timedelta(0)))
     await settled_down()
     claimer._unheard = True
-    other = asyncio.create_task(claimer._recover_unheard())
+    other = asyncio.create_task(claimer._recover_unheard(database))
     await settled_down()
     reading.set()
     await settled_down()

@@ -47,4 +47,3 @@ def set_up_logs(form: str, verbose: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines() if form == "json" else _TextLines())
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger("asyncpg").setLevel(logging.ERROR)  # that a database is away our own lines say, without a stack

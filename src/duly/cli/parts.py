@@ -16,8 +16,9 @@ from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from duly.http import Deliverer, EgressPolicy
+from duly.model.errors import DatabaseUnavailableError
 from duly.model.jobs import ClaimedJob
-from duly.model.outcomes import Outcome
+from duly.model.outcomes import Outcome, Snooze
 from duly.queue import Database
 from duly.schema import verify
 from duly.service import SigningSecrets
@@ -26,6 +27,8 @@ from duly.upkeep import Upkeep
 from duly.worker import Wakeups, Worker, WorkerConfig
 from duly.worker.runtime import Drained
 
+_OTHERS_END_S = 1.0
+_SECRETS_AGAIN = timedelta(seconds=2)
 _HOST_AND_PORT = re.compile(r"(?:\[([^\]]+)\]|([^:,\[\]]+))(?::(\d+))?")
 
 
@@ -59,13 +62,17 @@ async def work(
     started: asyncio.Event | None = None,
 ) -> Drained:
     """Run a worker for HTTP jobs and its upkeep until `draining`, then drain."""
-    wakeups = Wakeups(url, db.schema)
+    wakeups = Wakeups(url, db.schema, db.trouble)
     secrets = SigningSecrets(db)
     ended = asyncio.Event()
     async with Deliverer(policy, ca_file=settings.ca_file) as deliverer:
 
         async def deliver(job: ClaimedJob) -> Outcome:
-            return await deliverer.deliver(job, await secrets.for_project(job.project_id))
+            try:
+                signing = await secrets.for_project(job.project_id)
+            except DatabaseUnavailableError:
+                return Snooze(_SECRETS_AGAIN)  # the target was not asked: no attempt of its is used up
+            return await deliverer.deliver(job, signing)
 
         config = WorkerConfig(
             {KIND: deliver},
@@ -80,12 +87,14 @@ async def work(
         if started is not None:
             started.set()
         async with asyncio.TaskGroup() as group:
-            group.create_task(wakeups.run(ended))
-            group.create_task(upkeep.run(ended))
+            others = {group.create_task(wakeups.run(ended)), group.create_task(upkeep.run(ended))}
             try:
                 return await worker.run(draining, aborting)
             finally:
                 ended.set()
+                await asyncio.wait(others, timeout=_OTHERS_END_S)
+                for task in others:
+                    task.cancel()  # a statement that gets no answer; every step may be cut off anywhere
 
 
 def own_addresses(database_url: str, listeners: Sequence[tuple[str, int]]) -> list[str]:

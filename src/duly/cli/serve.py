@@ -101,7 +101,7 @@ def worker(
     async def main() -> bool:
         stop = Stop(lambda: note("draining; once more to abort"))
         policy = EgressPolicy.parse(allow, deny, allow_port, own_addresses(url, []))
-        async with open_database(url, schema, max_size=8, name="duly-worker") as db:
+        async with open_database(url, schema, max_size=6, name="duly-worker") as db:
             note(f"worker started, {concurrency} slots")
             drained = await work(db, url, policy, settings, stop.draining, stop.aborting)
             return drained.clean and not stop.aborting.is_set()

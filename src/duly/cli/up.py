@@ -118,7 +118,7 @@ async def run_everything(url: str, settings: UpSettings, server: EmbeddedPostgre
     stop = Stop(lambda: note("draining; once more to abort"))
     done = await migrated(url, settings.schema)
     note(f"schema {settings.schema} is at version {done.after}")
-    async with open_database(url, settings.schema, max_size=12, name="duly-up") as db:
+    async with open_database(url, settings.schema, max_size=10, name="duly-up") as db:
         api_key = await default_key(db, settings.home)
         own = own_addresses(url, [(settings.host, settings.port)] if settings.port else [])
         policy = EgressPolicy.parse(settings.allow, settings.deny, settings.ports, own, allow_loopback=True)

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 import asyncpg
@@ -14,6 +15,7 @@ import asyncpg
 from duly import queue
 from duly.model.errors import DatabaseUnavailableError
 from duly.queue.database import Database
+from duly.queue.trouble import Trouble
 from duly.upkeep.promoter import Promoter
 from duly.upkeep.segments import SegmentKeeper
 from duly.worker.backing_off import database_pause
@@ -24,6 +26,7 @@ log = logging.getLogger("duly.upkeep")
 
 _RESCUE_EVERY = timedelta(seconds=1)
 _RESCUE_BATCH = 500
+_NAMED = 5  # jobs of a pass that the log names
 _SEGMENTS_EVERY = timedelta(seconds=1)
 _SEGMENTS_EVERY_BUSY = timedelta(milliseconds=250)  # a drained segment costs every claim until it is retired
 _DAYS_EVERY = timedelta(hours=1)
@@ -47,11 +50,12 @@ class Upkeep:
     async def run(self, stopping: asyncio.Event) -> None:
         """Run every loop until `stopping`. A step that fails because the database is away is tried again."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(every(self._promoter.step, stopping, self._woken))
-            group.create_task(every(self.rescue_step, stopping))
-            group.create_task(every(self.segments_step, stopping))
-            group.create_task(every(self.days_step, stopping))
-            group.create_task(every(self.keys_step, stopping))
+            trouble = self._db.trouble
+            group.create_task(every(self._promoter.step, stopping, trouble, "promote", self._woken))
+            group.create_task(every(self.rescue_step, stopping, trouble, "rescue"))
+            group.create_task(every(self.segments_step, stopping, trouble, "segments"))
+            group.create_task(every(self.days_step, stopping, trouble, "days"))
+            group.create_task(every(self.keys_step, stopping, trouble, "keys"))
 
     async def rescue_step(self) -> timedelta:
         """Rescue what lost its lease, from workers that had a lease's time to renew since the database answers."""
@@ -60,16 +64,8 @@ class Upkeep:
         self._watching_since = None  # unless this step succeeds
         rescued = await queue.rescue(self._db, await queue.live_segments(self._db, "lease"), _RESCUE_BATCH, watched)
         self._watching_since = time.monotonic() if since is None else since
-        for lost in rescued:
-            log.warning(
-                "lease lost",
-                extra={
-                    "job_id": str(lost.job_id),
-                    "attempt": lost.attempt,
-                    "worker_id": lost.worker_id,
-                    "why": lost.outcome,
-                },
-            )
+        if rescued:
+            _tell(rescued)
         return timedelta(0) if len(rescued) == _RESCUE_BATCH else _jittered(_RESCUE_EVERY)
 
     async def segments_step(self) -> timedelta:
@@ -93,20 +89,41 @@ class Upkeep:
 
 
 async def every(
-    step: Callable[[], Awaitable[timedelta]], stopping: asyncio.Event, woken: asyncio.Event | None = None
+    step: Callable[[], Awaitable[timedelta]],
+    stopping: asyncio.Event,
+    trouble: Trouble,
+    part: str,
+    woken: asyncio.Event | None = None,
 ) -> None:
-    """Call `step` again and again, each time after the delay it returns, or at once when `woken` is set."""
+    """Call `step` again and again, each time after the delay it returns, or at once when `woken` is set. After a
+    failure it pauses, longer each time, whoever wakes it, and reports it to `trouble` as that of `part`.
+    """
     pause = database_pause()
     while not stopping.is_set():
         try:
             delay_s = (await step()).total_seconds()
-            pause.reset()
         except (DatabaseUnavailableError, asyncpg.PostgresError) as error:
-            delay_s = pause.next_s()
-            log.warning("upkeep step failed, trying again", extra={"error": str(error)})
+            trouble.failed(part, error)
+            await first_of(stopping, limit_s=pause.next_s())
+            continue
+        pause.reset()
+        trouble.fine(part)
         await first_of(stopping, *([woken] if woken else []), limit_s=delay_s)
         if woken is not None:
             woken.clear()
+
+
+def _tell(rescued: Sequence[queue.Rescued]) -> None:
+    why: Counter[str] = Counter(lost.outcome for lost in rescued)
+    log.warning(
+        "leases lost",
+        extra={
+            "jobs": len(rescued),
+            **dict(why),
+            "job_ids": [str(lost.job_id) for lost in rescued[:_NAMED]],
+            "worker_ids": sorted({lost.worker_id for lost in rescued})[:_NAMED],
+        },
+    )
 
 
 def _jittered(delay: timedelta) -> timedelta:

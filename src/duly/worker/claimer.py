@@ -12,7 +12,7 @@ from uuid import UUID
 import asyncpg
 
 from duly import queue
-from duly.model.errors import DatabaseUnavailableError, LeaseLostError
+from duly.model.errors import DatabaseBusyError, DatabaseUnavailableError, LeaseLostError
 from duly.model.jobs import ClaimedJob
 from duly.queue import ClaimCursor, Database, LiveSegments
 from duly.worker.backing_off import database_pause
@@ -120,12 +120,12 @@ class Claimer:
                 await first_of(stopping, limit_s=0.2)  # the heartbeat renews it, or registers anew
                 continue
             except (DatabaseUnavailableError, asyncpg.PostgresError) as error:
-                self._unheard = True
                 self._plenty.clear()
-                log.warning("claim failed, trying again", extra={"error": str(error)})
+                self._db.trouble.failed("claim", error)
                 await first_of(stopping, limit_s=pause.next_s())
                 continue
             pause.reset()
+            self._db.trouble.fine("claim")
             if jobs:
                 delay, idle = self._config.poll_min, False
                 if len(jobs) * 4 >= room:
@@ -146,7 +146,7 @@ class Claimer:
         try:
             segments = await self._live_segments()
             if self._unheard:  # asked last: nothing is awaited from here to the claim, so none starts during a recovery
-                await self._recover_unheard()
+                await self._recover_unheard(self._db)
             worker_id = self._worker_id()
             jobs = await self._ask(worker_id, room, segments, rest)
         finally:
@@ -163,19 +163,29 @@ class Claimer:
             return await queue.claim(
                 self._db, worker_id, room, self._kinds, self._config.queues, self._cursor, segments, rest
             )
+        except (DatabaseBusyError, LeaseLostError, asyncpg.PostgresError):
+            raise  # rolled back, the server says so
+        except BaseException:
+            self._unheard = True
+            raise
         finally:
             self._under_way -= 1
             if not self._under_way:
                 self._quiet.set()
 
-    async def _recover_unheard(self) -> None:
+    async def last_word(self, db: Database) -> None:
+        """At the end, when no claim is under way any more: give back what none of them was heard to bring."""
+        if self._unheard:
+            await self._recover_unheard(db)
+
+    async def _recover_unheard(self, db: Database) -> None:
         """Give back what a claim took in an answer that never arrived, while no other claim is under way."""
         async with self._alone:
             if not self._unheard:
                 return
             await self._quiet.wait()
             released = await queue.give_back(
-                self._db, self._worker_id(), list(self._held()), await queue.live_segments(self._db, "lease")
+                db, self._worker_id(), list(self._held()), await queue.live_segments(db, "lease")
             )
             self._unheard = False
             if released:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import sys
 import threading
 import time
@@ -22,10 +23,12 @@ import asyncpg
 from duly import queue
 from duly.model.errors import DatabaseUnavailableError
 from duly.queue.database import Database
+from duly.queue.trouble import Trouble
 
 log = logging.getLogger("duly.worker")
 
 _BLOCKED_AFTER_S = 1.0
+_CLOSE_LIMIT = timedelta(seconds=1)
 
 
 class Heartbeat:
@@ -46,6 +49,7 @@ class Heartbeat:
         worker_id: int,
         registered_at: float,
         lease: timedelta,
+        trouble: Trouble,
         loop: asyncio.AbstractEventLoop,
         on_fenced: Callable[[], None],
         on_unknown: Callable[[], None],
@@ -57,6 +61,7 @@ class Heartbeat:
         self.worker_id = worker_id
         self._lease_s = lease.total_seconds()
         self._loop = loop
+        self._trouble = trouble
         self._on_fenced = on_fenced
         self._on_unknown = on_unknown
         self._on_abort = on_abort
@@ -111,25 +116,25 @@ class Heartbeat:
         db: Database | None = None
         try:
             while True:
-                await asyncio.sleep(
-                    interval_s if time.monotonic() < self._confirmed + interval_s else min(interval_s, 1.0)
-                )
+                fresh = time.monotonic() < self._confirmed + interval_s
+                wait_s = interval_s if fresh else min(interval_s, 1.0)
+                await asyncio.sleep(wait_s * random.uniform(0.8, 1.0))  # workers that started together drift apart
                 if db is None:
                     db = await self._connect()
                 if db is not None:
                     await self._renew(db)
         finally:
             if db is not None:
-                await db.close()
+                await db.close(_CLOSE_LIMIT)
 
     async def _connect(self) -> Database | None:
         try:
             async with asyncio.timeout(self._lease_s / 4):
                 return await Database.open(
-                    self._dsn, schema=self._schema, min_size=1, max_size=1, name="duly-heartbeat"
+                    self._dsn, schema=self._schema, max_size=1, name="duly-heartbeat", trouble=self._trouble
                 )
         except (DatabaseUnavailableError, asyncpg.PostgresError, TimeoutError) as error:
-            log.warning("heartbeat cannot reach the database", extra={"worker_id": self.worker_id, "error": str(error)})
+            self._trouble.failed("heartbeat", error)
             return None
 
     async def _renew(self, db: Database) -> None:
@@ -138,8 +143,9 @@ class Heartbeat:
             async with asyncio.timeout(self._lease_s / 4):
                 renewal = await queue.heartbeat(db, self.worker_id)
         except (DatabaseUnavailableError, asyncpg.PostgresError, TimeoutError) as error:
-            log.warning("heartbeat failed", extra={"worker_id": self.worker_id, "error": str(error)})
+            self._trouble.failed("heartbeat", error)
             return
+        self._trouble.fine("heartbeat")
         if renewal is None:
             self._call(self._on_unknown)
             return

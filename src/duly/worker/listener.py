@@ -6,27 +6,27 @@ A hint may be lost, so everything works by polling alone; each new connection is
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from datetime import timedelta
 
 import asyncpg
 
 from duly.queue.database import CONNECT_LIMIT, server_settings
+from duly.queue.trouble import Trouble
 from duly.schema.naming import DEFAULT_SCHEMA, named
 from duly.worker.backing_off import database_pause
 from duly.worker.waiting import first_of
 
-log = logging.getLogger("duly.worker")
-
 _PROBE_EVERY = timedelta(seconds=10)
+_ANSWER_LIMIT = timedelta(seconds=5)
 
 
 class Wakeups:
     """Listens on the schema's channel and sets every subscribed event when work came in."""
 
-    def __init__(self, dsn: str, schema: str = DEFAULT_SCHEMA) -> None:
+    def __init__(self, dsn: str, schema: str = DEFAULT_SCHEMA, trouble: Trouble | None = None) -> None:
         self._dsn = dsn
+        self._trouble = trouble or Trouble()
         self._channel = named("duly.wake", schema)
         self._events: list[asyncio.Event] = []
 
@@ -42,28 +42,37 @@ class Wakeups:
             event.set()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Listen until `stopping`; reconnect with a pause when the connection is lost or no longer answers."""
+        """Listen until `stopping`; reconnect when the connection is lost or no longer answers, each time after a pause
+        that grows unless the last connection stood for a while.
+        """
         pause = database_pause()
         while not stopping.is_set():
             try:
                 await self._listen(stopping, pause.reset)
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-                log.info("wake-up connection lost, polling meanwhile", extra={"error": str(error)})
+                self._trouble.failed("listen", error)
             await first_of(stopping, limit_s=pause.next_s())
 
-    async def _listen(self, stopping: asyncio.Event, on_connected: Callable[[], None]) -> None:
+    async def _listen(self, stopping: asyncio.Event, on_proven: Callable[[], None]) -> None:
         connection = await asyncpg.connect(
-            self._dsn, timeout=CONNECT_LIMIT.total_seconds(), server_settings=server_settings("duly-listener")
+            self._dsn,
+            timeout=CONNECT_LIMIT.total_seconds(),
+            command_timeout=_ANSWER_LIMIT.total_seconds(),
+            server_settings=server_settings("duly-listener"),
         )
         gone = asyncio.Event()
         try:
             connection.add_termination_listener(lambda _: gone.set())
             await connection.add_listener(self._channel, lambda *_: self.ring())
-            on_connected()
+            self._trouble.fine("listen")
             self.ring()
-            while not stopping.is_set() and not gone.is_set():
+            while True:
                 await first_of(stopping, gone, limit_s=_PROBE_EVERY.total_seconds())
-                if not gone.is_set():
-                    await connection.execute("select 1", timeout=5)  # a dead link says nothing by itself
+                if stopping.is_set():
+                    return
+                if gone.is_set():
+                    raise ConnectionResetError("the server closed the wake-up connection")
+                await connection.execute("select 1")  # a dead link says nothing by itself
+                on_proven()
         finally:
             connection.terminate()

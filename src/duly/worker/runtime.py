@@ -8,11 +8,13 @@ import time
 from dataclasses import dataclass
 from uuid import UUID
 
+import asyncpg
+
 from duly import queue
-from duly.model.errors import DatabaseUnavailableError
+from duly.model.errors import DatabaseUnavailableError, InvalidInputError
 from duly.model.jobs import ClaimedJob
 from duly.model.settlement import release
-from duly.queue.database import Database
+from duly.queue.database import RESERVE, Database
 from duly.worker.claimer import Claimer, Slots
 from duly.worker.config import WorkerConfig
 from duly.worker.executor import Executor
@@ -23,7 +25,8 @@ from duly.worker.waiting import first_of
 
 log = logging.getLogger("duly.worker")
 
-_SETTLERS = 2
+LEAST_CONNECTIONS = 2
+_SETTLERS = RESERVE
 _LAST_WORDS_S = 10.0  # after the grace: for aborted jobs to end and their outcomes to be written
 
 
@@ -39,10 +42,18 @@ class Drained:
 class Worker:
     """Claims, runs and settles jobs until told to stop; then drains.
 
-    `db` is used for claims and settles; the heartbeat makes its own connection from `dsn`. One instance runs once.
+    `db` is used for claims, and may be lent to handlers. What must not wait for those has connections of its own:
+    settling and registering the reserve of `db`, the heartbeat one that it makes from `dsn`. One instance runs once.
+
+    Raises InvalidInputError if the pool of `db` is too small.
     """
 
     def __init__(self, config: WorkerConfig, db: Database, dsn: str, wakeups: Wakeups) -> None:
+        if db.max_size < LEAST_CONNECTIONS:
+            raise InvalidInputError(
+                f"the worker's pool has max_size {db.max_size}: claims and upkeep need {LEAST_CONNECTIONS} or more, "
+                "and each handler that holds a connection while it runs one more"
+            )
         self.config = config
         self._db = db
         self._dsn = dsn
@@ -50,7 +61,7 @@ class Worker:
         self._registered_at = 0.0
         self._slots = Slots(config.concurrency)
         self._executor = Executor(config.handlers)
-        self._settler = Settler(db, config.settle_batch, self._slots.give)
+        self._settler = Settler(db.reserve, config.settle_batch, self._slots.give)
         self._claimer = Claimer(
             db,
             config,
@@ -87,9 +98,10 @@ class Worker:
     async def run(self, stopping: asyncio.Event, aborting: asyncio.Event | None = None) -> Drained:
         """Work until `stopping` is set, then drain: claim no more, keep renewing, let what runs end, settle, give back.
 
-        The grace bounds how long it waits for what runs; `aborting` cuts it short. Raises DatabaseUnavailableError if
-        it cannot start.
+        The grace bounds how long it waits for what runs; `aborting` cuts it short. Then about ten seconds are left for
+        the last outcomes, whether the database answers or not. Raises DatabaseUnavailableError if it cannot start.
         """
+        await self._db.reserve.connect(RESERVE)  # held from here on, however full the server gets
         await self._register()
         self._heart_failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._heartbeat = self._make_heartbeat()
@@ -118,19 +130,25 @@ class Worker:
     ) -> Drained:
         log.info("draining", extra={"worker_id": self._worker_id, "running": self._executor.running})
         self._stopping.set()
-        await asyncio.wait({claimer}, timeout=_LAST_WORDS_S)
         await first_of(self._idle, aborting, limit_s=self.config.grace.total_seconds())
+        half_over_at = time.monotonic() + _LAST_WORDS_S / 2
+        over_at = half_over_at + _LAST_WORDS_S / 2
         interrupted = self._executor.running
         if interrupted:
             log.warning("grace is over, stopping what still runs", extra={"running": interrupted})
             self._executor.abort_all()
-            await first_of(self._idle, limit_s=_LAST_WORDS_S / 2)
+            await first_of(self._idle, limit_s=_left_s(half_over_at))
+        await asyncio.wait({claimer}, timeout=_left_s(half_over_at))  # what it still brings is given back
         self._settling_ends.set()
-        _, unwritten = await asyncio.wait(settlers, timeout=_LAST_WORDS_S)
+        _, unwritten = await asyncio.wait(settlers, timeout=_left_s(over_at))
         clean = not unwritten and not self._executor.running and claimer.done()
+        claimer.cancel()
         try:
-            await queue.deregister(self._db, self._worker_id)
-        except DatabaseUnavailableError as error:
+            async with asyncio.timeout(_left_s(over_at)):
+                await asyncio.wait({claimer})
+                await self._claimer.last_word(self._db.reserve)
+                await queue.deregister(self._db.reserve, self._worker_id)
+        except (DatabaseUnavailableError, asyncpg.PostgresError, TimeoutError) as error:
             log.warning("could not deregister", extra={"worker_id": self._worker_id, "error": str(error)})
             clean = False
         return Drained(self._settler.settled_total, interrupted, clean)
@@ -163,7 +181,7 @@ class Worker:
         self._registered_at = time.monotonic()
         queues = None if config.queues is None else list(config.queues)
         self._worker_id = await queue.register(
-            self._db, config.name, sorted(config.handlers), queues, config.concurrency, config.lease
+            self._db.reserve, config.name, sorted(config.handlers), queues, config.concurrency, config.lease
         )
         log.info("registered", extra={"worker_id": self._worker_id, "worker": config.name})
 
@@ -174,6 +192,7 @@ class Worker:
             self._worker_id,
             self._registered_at,
             self.config.lease,
+            self._db.trouble,
             asyncio.get_running_loop(),
             on_fenced=self._executor.abort_all,
             on_unknown=self._on_unknown,
@@ -203,11 +222,18 @@ class Worker:
     async def _again(self) -> None:
         try:
             await self._register()
-        except DatabaseUnavailableError:
+        except (DatabaseUnavailableError, asyncpg.PostgresError) as error:
+            self._db.trouble.failed("register", error)
             return  # the heartbeat will notice again
+        self._db.trouble.fine("register")
         if self._heartbeat is not None:
             self._heartbeat.worker_id = self._worker_id
 
 
 async def _set(event: asyncio.Event) -> None:
     await event.wait()
+
+
+def _left_s(until: float) -> float:
+    """The time until then, but a moment at least: whoever comes last may still try."""
+    return max(until - time.monotonic(), _LAST_WORDS_S / 10)

@@ -67,13 +67,14 @@ class Settler:
             try:
                 await self._write(worker_id, batch)
             except (DatabaseUnavailableError, asyncpg.PostgresError) as error:
-                log.warning("outcomes not written, trying again", extra={"outcomes": len(batch), "error": str(error)})
+                self._db.trouble.failed("settle", error)
                 self._waiting.extendleft((worker_id, s) for s in reversed(batch))
                 self._landed(batch)
                 await asyncio.sleep(pause.next_s())
             else:
                 self._landed(batch)
                 pause.reset()
+                self._db.trouble.fine("settle")
                 self._on_settled(len(batch))
 
     def _landed(self, batch: list[Settlement]) -> None:
