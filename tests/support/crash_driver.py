@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import os
 import signal
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from duly import queue
+from duly.cli.logs import set_up_logs
 from duly.cli.stopping import Stop, run_loop
 from duly.model import ClaimedJob, Outcome, Success
 from duly.model.errors import DatabaseUnavailableError
@@ -129,7 +129,7 @@ def main() -> int:
     parser.add_argument("--concurrency", type=int, default=100)
     parser.add_argument("--die-at", choices=DEATHS)
     told = parser.parse_args()
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    set_up_logs("text", verbose=True)
     if told.die_at:
         die_at(told.die_at)
     return run_loop(lambda: work(told))

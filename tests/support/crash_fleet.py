@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.skewed_clock import SkewedClock
+
 from duly.queue import Owner
 from support.crash_journal import Journal
 from support.sessions import until_true
@@ -67,26 +69,26 @@ class Fleet:
         """A file that jobs wait for; `touch()` opens it."""
         return self.folder / name
 
-    def launch(self, lease_s: float = 1.0, **options: str | float) -> Process:
-        """Start a worker; it is not ready yet."""
+    def launch(self, lease_s: float = 1.0, clock: SkewedClock | None = None, **options: str | float) -> Process:
+        """Start a worker, by a clock of its own if one is given; it is not ready yet."""
         given = {"lease": lease_s, **options}
         arguments = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
-        return self._spawn("support.crash_driver", arguments)
+        return self._spawn("support.crash_driver", arguments, clock)
 
     async def ready(self, process: Process) -> None:
         await until_true(lambda: self.journal.entries("ready", process.pid) or not process.alive)
         assert process.alive, process.log.read_text()
 
-    async def worker(self, lease_s: float = 1.0, **options: str | float) -> Process:
+    async def worker(self, lease_s: float = 1.0, clock: SkewedClock | None = None, **options: str | float) -> Process:
         """Start a worker; it is registered when this returns."""
-        process = self.launch(lease_s, **options)
+        process = self.launch(lease_s, clock, **options)
         await self.ready(process)
         return process
 
     def enqueuer(self, owner: Owner) -> Process:
         return self._spawn("support.crash_enqueuer", [f"--account={owner.account_id}", f"--project={owner.project_id}"])
 
-    def _spawn(self, module: str, arguments: list[str]) -> Process:
+    def _spawn(self, module: str, arguments: list[str], clock: SkewedClock | None = None) -> Process:
         log = self.folder / f"{module.rpartition('.')[2]}-{len(self.processes)}.log"
         with log.open("wb") as output:
             popen = subprocess.Popen(
@@ -95,7 +97,7 @@ class Fleet:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, "PYTHONPATH": str(_TESTS)},
+                env={**os.environ, "PYTHONPATH": str(_TESTS), **(clock.environment if clock else {})},
             )
         process = Process(popen, log)
         self.processes.append(process)

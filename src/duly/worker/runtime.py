@@ -21,6 +21,7 @@ from duly.worker.executor import Executor
 from duly.worker.heartbeat import Heartbeat
 from duly.worker.listener import Wakeups
 from duly.worker.settler import Settler
+from duly.worker.skew import warn_of_skew
 from duly.worker.waiting import first_of
 
 log = logging.getLogger("duly.worker")
@@ -109,6 +110,7 @@ class Worker:
         settlers = [asyncio.create_task(self._settler.run(self._settling_ends)) for _ in range(_SETTLERS)]
         claimer = asyncio.create_task(self._claimer.run(self._stopping))
         warden = asyncio.create_task(self._end_overdue())
+        teller = asyncio.create_task(warn_of_skew(self._db, self._worker_id))
         stop = asyncio.create_task(_set(stopping))
         self.started.set()
         try:
@@ -120,9 +122,9 @@ class Worker:
         finally:
             if not self._heart_failed.cancel():
                 self._heart_failed.exception()
-            for task in (stop, warden, claimer, *settlers):
+            for task in (stop, warden, teller, claimer, *settlers):
                 task.cancel()
-            await asyncio.gather(stop, warden, claimer, *settlers, return_exceptions=True)
+            await asyncio.gather(stop, warden, teller, claimer, *settlers, return_exceptions=True)
             await self._heartbeat.stop()
 
     async def _drain(
