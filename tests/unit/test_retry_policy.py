@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -159,3 +160,28 @@ def test_a_plan_lists_the_delays_to_come() -> None:
     """After two failures with three attempts left: the third, fourth and fifth delay."""
     assert [d.total_seconds() for d in RetryPolicy().plan(2, 3)] == [160, 640, 2560]
     assert RetryPolicy().plan(0, 0) == ()
+
+
+@pytest.mark.parametrize(
+    ("policy", "failures"),
+    [
+        pytest.param(Backoff(), 3, id="the default from its third retry on"),
+        pytest.param(Backoff(base=60 * S, jitter=0.5), 1, id="a minute, give or take a half"),
+    ],
+)
+def test_retries_of_many_do_not_go_off_in_lockstep(policy: Backoff, failures: int) -> None:
+    """FO-060: of 500 that fail at once no second carries more than 5 %, where the interval is long enough for that."""
+    rng = random.Random(60)
+    for _ in range(20):
+        seconds = Counter(int(policy.delay(failures, rng).total_seconds()) for _ in range(500))
+        assert max(seconds.values()) <= 25
+
+
+def test_every_retry_is_spread_evenly_over_its_interval() -> None:
+    """FO-060: a short interval, too: ten equal parts of the first retry's five seconds carry a tenth each, nearly."""
+    rng = random.Random(61)
+    backoff = Backoff()
+    delays_s = [backoff.delay(1, rng).total_seconds() for _ in range(5000)]
+    parts = Counter(int((delay_s - 7.5) / 0.5) for delay_s in delays_s)
+    assert parts.keys() == set(range(10))
+    assert all(400 < n < 600 for n in parts.values())
