@@ -27,6 +27,7 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._clients: set[asyncio.StreamWriter] = set()
         self.mode: Mode = "pass"
         self.port = 0
 
@@ -38,6 +39,11 @@ class Proxy:
         """Reset every open connection."""
         for writer in list(self._writers):
             writer.transport.abort()
+
+    def say(self, data: bytes) -> None:
+        """Send every client something that its server did not say."""
+        for writer in self._clients:
+            writer.write(data)
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -68,6 +74,7 @@ class Proxy:
         server_reader, server_writer = await asyncio.open_unix_connection(self._socket)
         both = {writer, server_writer}
         self._writers |= both
+        self._clients.add(writer)
         try:
             pumps = [
                 asyncio.ensure_future(self._pump(reader, server_writer, ("pass", "swallow_replies"))),
@@ -81,6 +88,7 @@ class Proxy:
                 await asyncio.gather(*pumps, return_exceptions=True)
         finally:
             self._writers -= both
+            self._clients.discard(writer)
             server_writer.transport.abort()
 
     async def _pump(

@@ -12,8 +12,9 @@ import pytest
 from duly import queue
 from duly.model import ClaimedJob, Outcome, Success
 from duly.queue import Database
-from duly.worker import WorkerConfig, claimer
+from duly.worker import Wakeups, WorkerConfig, claimer, listener
 from support.engine import Engine
+from support.proxy import proxied
 from support.sessions import autocommitting, until, until_true
 from support.working import working
 
@@ -103,6 +104,29 @@ async def test_a_listener_that_was_terminated_comes_back(database: Database, dat
         [job_id] = await engine.enqueue()
         await until_true(lambda: job_id in handler.started_at)
         assert handler.started_at[job_id] - before < 2.0
+
+
+async def test_a_listener_whose_server_says_farewell_while_it_asks_comes_back(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that crashes sends a last error before it closes; what asyncpg makes of a question in between (an
+    InternalClientError) ends the connection, not the process.
+    """
+    monkeypatch.setattr(listener, "_PROBE_EVERY", SECOND / 10)
+    fatal = b"SFATAL\0C57P02\0Mterminating connection because of crash of another server process\0\0"
+    async with proxied(database_url) as proxy:
+        wakeups, stopping = Wakeups(proxy.url), asyncio.Event()
+        woken = wakeups.subscribe()
+        listening = asyncio.create_task(wakeups.run(stopping))
+        try:
+            await until_true(woken.is_set)
+            woken.clear()
+            proxy.say(b"E" + (len(fatal) + 4).to_bytes(4, "big") + fatal)
+            await until_true(lambda: woken.is_set() or listening.done())  # each new connection is followed by a wake-up
+        finally:
+            stopping.set()
+            await listening
+    assert woken.is_set()
 
 
 async def test_polling_alone_finds_everything(database: Database, database_url: str) -> None:

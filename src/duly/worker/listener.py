@@ -19,6 +19,13 @@ from duly.worker.waiting import first_of
 
 _PROBE_EVERY = timedelta(seconds=10)
 _ANSWER_LIMIT = timedelta(seconds=5)
+_AWAY = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # asked after the server's last error and before the end of the connection
+    OSError,
+    TimeoutError,
+)
 
 
 class Wakeups:
@@ -49,7 +56,7 @@ class Wakeups:
         while not stopping.is_set():
             try:
                 await self._listen(stopping, pause.reset)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            except _AWAY as error:
                 self._trouble.failed("listen", error)
             await first_of(stopping, limit_s=pause.next_s())
 
