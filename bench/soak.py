@@ -53,6 +53,7 @@ class Soaked:
     drained_in_s: float
     troubles: dict[str, int]
     processes: int
+    skewed: int
     poisoned: int
 
 
@@ -89,7 +90,17 @@ async def run(setting: Setting, minutes: float, seed: int) -> Soaked:
         audit.fault("a process that did not end", f"{member.role} {member.number}")
     for words in fleet.unexpected:
         audit.fault("a process that ended by itself", words)
-    return Soaked(minutes, seed, audit, ledger, drained_in_s, dict(troubles.done), fleet.members_total, fleet.suicides)
+    return Soaked(
+        minutes,
+        seed,
+        audit,
+        ledger,
+        drained_in_s,
+        dict(troubles.done),
+        fleet.members_total,
+        fleet.skewed,
+        fleet.suicides,
+    )
 
 
 async def _trouble(troubles: Troubles, stop: Stop, seconds: float) -> None:
@@ -191,6 +202,7 @@ def finding(soaked: Soaked) -> Finding:
         "overlaps": audit.overlaps,
         "violations": audit.violations.total(),
         "processes_started": soaked.processes,
+        "processes_skewed": soaked.skewed,
         "workers_poisoned": soaked.poisoned,
     }
     return Finding(
@@ -205,7 +217,8 @@ def finding(soaked: Soaked) -> Finding:
             Row("overlapping executions", f"{audit.overlaps:,}, by workers that were stopped or fenced"),
             Row("outcomes refused", f"{audit.refused:,}"),
             *(Row(name, f"{n:,}") for name, n in sorted(soaked.troubles.items())),
-            Row("workers ended by poison", f"{soaked.poisoned:,} of {soaked.processes:,} processes started"),
+            Row("processes started", f"{soaked.processes:,}; {soaked.skewed:,} of them with a clock 120 s off"),
+            Row("workers ended by poison", f"{soaked.poisoned:,}"),
             Row("drained in", f"{soaked.drained_in_s:.0f} s"),
             Row("start after due, in quiet", ", ".join(f"{name} {value:.0f}" for name, value in lateness.items())),
             *(Row(f"VIOLATION {name}", f"{n:,}") for name, n in sorted(audit.violations.items()) if n),

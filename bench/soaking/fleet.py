@@ -49,7 +49,9 @@ class Member:
 
 
 class Fleet:
-    """Keeps the wanted number of workers and clients running. `close` when done."""
+    """Keeps the wanted number of workers and clients running. `skewed`: how many processes started with a wrong clock,
+    `suicides`: how many workers their jobs killed, `unexpected`: who ended and should not have. `close` when done.
+    """
 
     def __init__(self, place: Place, folder: Path, workers: int, clients: int, rng: random.Random) -> None:
         self._place = place
@@ -59,6 +61,7 @@ class Fleet:
         self._preload = compile_preload(folder)
         self._ending: set[Role] = set()
         self._numbers = 0
+        self.skewed = 0
         self.journal_file = folder / "journal"
         self.journal = Journal(self.journal_file)
         self.members: list[Member] = [self._start(role) for role, n in wanted for _ in range(n)]
@@ -140,7 +143,9 @@ class Fleet:
     def _start(self, role: Role) -> Member:
         self._numbers += 1
         number, log = self._numbers, self._folder / f"{role}-{self._numbers}.log"
-        clock = SkewedClock.make(self._preload, self._folder / f"clock-{number}", self._rng.choice(SKEWS))
+        shift = self._rng.choice(SKEWS)
+        self.skewed += shift != timedelta(0)
+        clock = SkewedClock.make(self._preload, self._folder / f"clock-{number}", shift)
         told = {"dsn": self._place.dsn, "journal": str(self.journal_file), "number": number}
         if role == "client":
             told |= {"account": self._place.owner.account_id, "project": self._place.owner.project_id}

@@ -25,7 +25,7 @@ _SOME_BACKEND = """
 """
 _SNAPSHOTS_AT_ONCE = 2
 _HOUR = timedelta(hours=1)
-_AWAY = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+_AWAY = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
 class Troubles:
