@@ -157,6 +157,7 @@ class Fleet:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,  # a Ctrl-C, or timeout's SIGTERM, is for the supervisor: it drains everybody
             )
         return Member(number, role, popen, clock, log)
 
