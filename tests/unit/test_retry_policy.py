@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -154,6 +155,52 @@ def test_what_is_stored_is_read_back(policy: RetryPolicy) -> None:
     """Through JSON and back: the same policy."""
     stored = policy.to_json()
     assert RetryPolicy.from_json(json.loads(json.dumps(stored)), policy.max_attempts) == policy
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        7,
+        "x",
+        [],
+        {"backoff": 5},
+        {"backoff": {"kind": "weird", "base": "x", "factor": None, "max": [], "jitter": True, "steps": 7}},
+        {"backoff": {"base": -1, "factor": -2, "max": -1, "jitter": -1}},
+        {"backoff": {"base": 10**400, "factor": 10**400, "max": 10**400, "jitter": 10**400}},
+        {"max_age": "soon"},
+        {"max_age": -1},
+        {"max_age": 10**400},
+        {"on": 5},
+    ],
+    ids=range(11),
+)
+def test_parts_that_make_no_sense_take_their_defaults(stored: Any) -> None:
+    """FO-008: whatever SQL has stored: one strange policy must not stop the claim of the jobs beside it."""
+    assert RetryPolicy.from_json(stored, 5) == RetryPolicy(max_attempts=5)
+
+
+def test_strange_parts_leave_the_others_alone() -> None:
+    """Each part for itself; durations saturate, jitter is at most 1."""
+    stored = {"backoff": {"kind": "fixed", "base": 3, "max": 1e300, "jitter": 7, "steps": [1, "x"]}, "on": [404, None]}
+    backoff = Backoff("fixed", 3 * S, 4.0, timedelta(days=365_000), 1.0, (S, 10 * S))
+    assert RetryPolicy.from_json(stored, 5) == RetryPolicy(5, backoff, on=(404,))
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+_parts = st.fixed_dictionaries({}, optional=dict.fromkeys(("kind", "base", "factor", "max", "jitter", "steps"), _json))
+
+
+@given(st.fixed_dictionaries({}, optional={"backoff": _parts | _json, "max_age": _json, "on": _json}) | _json)
+def test_any_stored_policy_can_be_read_and_followed(stored: Any) -> None:
+    """FO-015: and gives a delay within its bounds, at any attempt."""
+    policy = RetryPolicy.from_json(stored, 5)
+    for failures in (1, 47, 1100):
+        assert timedelta(0) <= policy.backoff.delay(failures, random.Random(1)) <= 2 * LONGEST
+    assert policy.max_age >= timedelta(0)
 
 
 def test_a_plan_lists_the_delays_to_come() -> None:

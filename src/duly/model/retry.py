@@ -10,11 +10,12 @@ import math
 import random
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 BackoffKind = Literal["exponential", "linear", "fixed", "steps"]
 
 LONGEST = timedelta(days=365)
+_MILLENNIUM_S = timedelta(days=365_000).total_seconds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,27 +107,20 @@ class RetryPolicy:
         return stored or None
 
     @classmethod
-    def from_json(cls, stored: dict[str, Any] | None, max_attempts: int) -> RetryPolicy:
-        """Read what `to_json` stored; a part left out takes its default."""
-        if not stored:
-            return cls(max_attempts=max_attempts)
-        default = cls()
-        b = stored.get("backoff")
-        on = stored.get("on", default.on)
+    def from_json(cls, stored: object, max_attempts: int) -> RetryPolicy:
+        """Read what `to_json` stored; a part left out takes its default.
+
+        So does a part that makes no sense, as SQL may have stored it: a job with a strange policy must not stop the
+        claim of those beside it. Durations saturate at 1,000 years.
+        """
+        default = cls(max_attempts=max_attempts)
+        if not isinstance(stored, dict):
+            return default
         return cls(
             max_attempts=max_attempts,
-            backoff=Backoff(
-                kind=b.get("kind", "exponential"),
-                base=timedelta(seconds=b.get("base", 10)),
-                factor=b.get("factor", 4.0),
-                max=timedelta(seconds=b.get("max", 21600)),
-                jitter=b.get("jitter", 0.25),
-                steps=tuple(timedelta(seconds=s) for s in b.get("steps", ())),
-            )
-            if b
-            else default.backoff,
-            max_age=timedelta(seconds=stored["max_age"]) if "max_age" in stored else default.max_age,
-            on=on if isinstance(on, str) else tuple(on),
+            backoff=_read_backoff(stored.get("backoff")),
+            max_age=_read_duration(stored.get("max_age"), default.max_age),
+            on=_read_on(stored.get("on"), default.on),
         )
 
     def plan(self, failures: int, attempts_left: int) -> tuple[timedelta, ...]:
@@ -134,3 +128,39 @@ class RetryPolicy:
         them.
         """
         return tuple(self.backoff.ceiling(failures + k) for k in range(1, attempts_left + 1))
+
+
+def _read_backoff(stored: object) -> Backoff:
+    default = Backoff()
+    if not isinstance(stored, dict):
+        return default
+    steps = stored.get("steps")
+    return Backoff(
+        kind=next((kind for kind in get_args(BackoffKind) if kind == stored.get("kind")), default.kind),
+        base=_read_duration(stored.get("base"), default.base),
+        factor=_read_number(stored.get("factor"), default.factor),
+        max=_read_duration(stored.get("max"), default.max),
+        jitter=min(1.0, _read_number(stored.get("jitter"), default.jitter)),
+        steps=tuple(_read_duration(step, default.base) for step in steps) if isinstance(steps, list) else (),
+    )
+
+
+def _read_number(stored: object, default: float) -> float:
+    """0 or more; the default for what is none."""
+    if isinstance(stored, bool) or not isinstance(stored, int | float):
+        return default
+    try:
+        number = float(stored)
+    except OverflowError:  # an integer beyond any float
+        return default
+    return number if 0.0 <= number < math.inf else default
+
+
+def _read_duration(stored: object, default: timedelta) -> timedelta:
+    return timedelta(seconds=min(_read_number(stored, default.total_seconds()), _MILLENNIUM_S))
+
+
+def _read_on(stored: object, default: str | tuple[int | str, ...]) -> str | tuple[int | str, ...]:
+    if isinstance(stored, list):
+        return tuple(item for item in stored if isinstance(item, int | str))
+    return stored if isinstance(stored, str) else default

@@ -1,5 +1,7 @@
 -- Facts never change (job, attempt, redrive); states move (scheduled, ready, lease, outcome); the rest are settings.
 -- A job is in exactly one of scheduled, ready, lease, outcome: `duly doctor` checks it.
+-- PostgreSQL's times reach beyond those of other languages: one row out of their range would break every statement that
+-- returns it, so times that somebody gives are bound to the years 1 to 9999, and a time limit to a year.
 
 -- Settings -----------------------------------------------------------------------------------------------------------
 
@@ -97,10 +99,10 @@ create table duly.job (
     kind            text        not null,
     priority        smallint    not null check (priority between 0 and 9),
     max_attempts    smallint    not null check (max_attempts between 1 and 1000),
-    timeout_seconds real        not null check (timeout_seconds > 0),
-    run_at          timestamptz not null check (isfinite(run_at)),   -- when it was to run first
+    timeout_seconds real        not null check (timeout_seconds > 0 and timeout_seconds <= 31622400),   -- a leap year
+    run_at          timestamptz not null check (run_at >= '0001-01-01 00:00+00' and run_at < '9999-12-31 00:00+00'),   -- when it was to run first
     created_at      timestamptz not null default now(),
-    expires_at      timestamptz,
+    expires_at      timestamptz check (expires_at >= '0001-01-01 00:00+00' and expires_at < '9999-12-31 00:00+00'),
     retry           jsonb,                                           -- null: the default policy
     tags            text[],
     metadata        jsonb,
@@ -161,7 +163,7 @@ create table duly.scheduled (
     priority      smallint    not null,
     attempt       integer     not null,
     lane_id       bigint      not null,
-    run_at        timestamptz not null check (isfinite(run_at)),
+    run_at        timestamptz not null check (run_at >= '0001-01-01 00:00+00' and run_at < '9999-12-31 00:00+00'),
     final_attempt integer     not null,
     trigger       text        not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
@@ -170,7 +172,7 @@ create index scheduled_by_time on duly.scheduled (run_at, job_id);
 create table duly.ready (
     segment       bigint      not null,
     job_id        uuid        not null primary key,
-    run_at        timestamptz not null check (isfinite(run_at)),
+    run_at        timestamptz not null check (run_at >= '0001-01-01 00:00+00' and run_at < '9999-12-31 00:00+00'),
     line_at       timestamptz not null,   -- its place in line (see line.sql)
     lane_id       bigint      not null,
     account_id    integer     not null,
