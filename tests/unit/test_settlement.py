@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -20,41 +20,15 @@ from duly.model import (
     RetryPolicy,
     Snooze,
     Success,
-    Trigger,
     settlement,
-    uuid7,
 )
 from duly.model.retry import LONGEST
 from duly.model.settlement import Settlement, expired, release
+from support.claimed import claimed
 
 FAILED = Report("error", error="it failed")
 NO_TIME = timedelta(0)
 HOUR = timedelta(hours=1)
-
-
-def claimed(**settings: Any) -> ClaimedJob:
-    """A job under a lease: attempt 1 of 3, due just now, without jitter."""
-    plain: dict[str, Any] = {
-        "id": uuid7(),
-        "attempt": 1,
-        "final_attempt": 3,
-        "max_attempts": 3,
-        "account_id": 1,
-        "project_id": 1,
-        "lane_id": 1,
-        "queue": "default",
-        "kind": "k",
-        "priority": 5,
-        "payload_json": "{}",
-        "body": None,
-        "timeout": timedelta(seconds=30),
-        "retry": RetryPolicy(max_attempts=3, backoff=Backoff(jitter=0)),
-        "run_at": datetime(2026, 1, 1, tzinfo=UTC),
-        "trigger": Trigger.SCHEDULE,
-        "age": NO_TIME,
-        "expired": False,
-    }
-    return ClaimedJob(**{**plain, **settings})
 
 
 def after(job: ClaimedJob, outcome: Any, ran_for: timedelta = NO_TIME) -> Settlement:

@@ -134,8 +134,8 @@ async def test_a_handler_that_returns_no_outcome_has_failed(database: Database, 
 @pytest.mark.parametrize(
     "outcome",
     [
-        Success(10**10_000),
-        Success({"a": float("nan"), "b": b"\xff", "c": "\x00\ud800"}),
+        Success({"c": "\x00\ud800"}),
+        Success(report=Report("success", detail={"a": float("nan"), "b": b"\xff", "c": 10**10_000})),
         Success(report=Report("suc\x00\ud800cess", status_code=2**40)),
         Success(report=Report("success", status_code=99_999)),
         Success(report=Report("success", detail={"x": object()}, excerpt=b"\x00" * 100_000)),

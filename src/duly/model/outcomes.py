@@ -22,6 +22,9 @@ class Report:
     protocol_error, target_not_allowed, error, interrupted …). `error`: one line for people, or None. `excerpt`: the
     first bytes of the answer, raw.
     `detail`: JSON for the ledger: phases in milliseconds, kept response headers, retry_after_s, remote_address.
+
+    What cannot be stored is mended and never fails the attempt: long texts are cut, parts of a wrong type left out (see
+    `recording.sound_report`), NaN and foreign values in `detail` become text.
     """
 
     result: str
@@ -35,7 +38,12 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    """The work is done. `result` is a JSON value kept with the job, or None."""
+    """The work is done. `result` is a JSON value kept with the job, or None.
+
+    None, bool, int of at most 1,024 bits, finite float, text, list, tuple, dict with texts as keys; at most 64 levels
+    and 1 MB as JSON. Anything else (NaN, bytes, a larger one …) is a failed attempt whose error names the place, as
+    `$.a[3].b`: the job runs again by its policy. NUL and half a surrogate pair in its texts become U+2400 and U+FFFD.
+    """
 
     result: Any = None
     report: Report | None = None

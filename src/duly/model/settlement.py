@@ -26,7 +26,8 @@ class Settlement(NamedTuple):
     - `interrupted`: ready, and the budget grows, a bounded number of times; after that it counts as a failure;
     - `release`: ready again under the same number. It never started, so it leaves no attempt in the ledger.
 
-    `delay` is counted from the database's clock at the settle.
+    `delay` is counted from the database's clock at the settle. `result`: a value to be mended, or the `JsonText` of one
+    that was checked.
     """
 
     job_id: UUID

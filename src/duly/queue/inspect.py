@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,6 +12,7 @@ import asyncpg
 from duly.model.jobs import Unique, unique_until
 from duly.model.retry import RetryPolicy
 from duly.model.states import State
+from duly.model.storable import read_json
 from duly.queue.database import Executor
 from duly.queue.enqueue import Owner
 
@@ -263,7 +263,7 @@ def _job_view(row: asyncpg.Record) -> JobView:
         queue=row["queue"],
         concurrency_key=row["concurrency_key"],
         kind=row["kind"],
-        payload=json.loads(row["payload"]),
+        payload=read_json(row["payload"]),
         body=row["body"],
         has_body=row["has_body"],
         priority=row["priority"],
@@ -300,4 +300,4 @@ def _attempt_view(row: asyncpg.Record) -> AttemptView:
 
 
 def _decoded(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
+    return None if text is None else read_json(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +14,11 @@ import asyncpg
 
 from duly.model.jobs import ClaimedJob, Trigger
 from duly.model.outcomes import Report
+from duly.model.recording import sound_report
+from duly.model.results import RESULT_LIMIT_BYTES, JsonText
 from duly.model.retry import RetryPolicy
 from duly.model.settlement import Settlement
-from duly.model.storable import storable_json, storable_text
+from duly.model.storable import read_json, storable_json
 from duly.queue.database import Executor
 from duly.queue.segments import LiveSegments
 
@@ -92,8 +93,8 @@ async def claim(
 async def settle(db: Executor, worker_id: int, settlements: Sequence[Settlement]) -> frozenset[UUID]:
     """Write how attempts ended. Returns the jobs that were refused: their lease was lost, nothing was written for them.
 
-    Values are mended before they are sent (see model.storable), so that recording an outcome never fails on its
-    content.
+    Reports are made sound and values mended before they are sent (see model.recording and model.storable), so that
+    recording an outcome never fails on its content.
     """
     if not settlements:
         return frozenset()
@@ -102,7 +103,10 @@ async def settle(db: Executor, worker_id: int, settlements: Sequence[Settlement]
         first = set(map(id, once.values()))
         again = frozenset(s.job_id for s in settlements if id(s) not in first)
         return again | await settle(db, worker_id, list(once.values()))
-    reports = [s.report for s in settlements]
+    reports = [
+        None if s.report is None else sound_report(s.report, "success" if s.edge == "succeeded" else "error")
+        for s in settlements
+    ]
     rows = await db.fetch(
         _SETTLE,
         worker_id,
@@ -111,12 +115,12 @@ async def settle(db: Executor, worker_id: int, settlements: Sequence[Settlement]
         _column([None if s.edge == "succeeded" else s.edge for s in settlements]),
         _column([s.delay.total_seconds() or None for s in settlements]),
         _column([None if s.reason is None else s.reason.value for s in settlements]),
-        _column([_outcome(s) for s in settlements]),
+        _column([_outcome(s, r) for s, r in zip(settlements, reports, strict=True)]),
         _column([None if r is None else r.status_code for r in reports]),
-        _column([None if r is None or r.error is None else storable_text(r.error) for r in reports]),
+        _column([None if r is None else r.error for r in reports]),
         _column([None if r is None else _detail(r) for r in reports]),
         _column([None if r is None else r.excerpt for r in reports]),
-        _column([None if s.result is None else storable_json(s.result) for s in settlements]),
+        _column([_result(s.result) for s in settlements]),
     )
     return frozenset(row["refused"] for row in rows)
 
@@ -142,11 +146,17 @@ def _column(values: list[Any]) -> list[Any]:
 _WITHOUT_REPORT = {"cancelled": "cancelled", "snooze": "snoozed", "interrupted": "interrupted"}
 
 
-def _outcome(settlement: Settlement) -> str | None:
+def _outcome(settlement: Settlement, report: Report | None) -> str | None:
     """The attempt's class for the ledger; None lets the edge decide: success for succeeded, otherwise no row."""
-    if settlement.report is not None and settlement.edge not in ("snooze", "interrupted"):
-        return storable_text(settlement.report.result)
+    if report is not None and settlement.edge not in ("snooze", "interrupted"):
+        return report.result
     return _WITHOUT_REPORT.get(settlement.edge)
+
+
+def _result(result: Any) -> str | None:
+    if result is None:
+        return None
+    return result.text if type(result) is JsonText else storable_json(result, RESULT_LIMIT_BYTES)
 
 
 def _detail(report: Report) -> str | None:
@@ -163,7 +173,7 @@ _TRIGGERS = {trigger.value: trigger for trigger in Trigger}
 
 @lru_cache(maxsize=1024)
 def _policy(retry: str | None, max_attempts: int) -> RetryPolicy:
-    return RetryPolicy.from_json(json.loads(retry) if retry else None, max_attempts)
+    return RetryPolicy.from_json(read_json(retry) if retry else None, max_attempts)
 
 
 @lru_cache(maxsize=1024)

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from duly.model.jobs import ClaimedJob
 from duly.model.outcomes import Cancel, Interrupted, Outcome, Report, Retry
+from duly.model.recording import recordable
 from duly.model.settlement import Settlement, expired, release, settlement
 from duly.model.storable import describe
 from duly.worker.config import Handler
@@ -106,18 +107,16 @@ class Executor:
             return Retry(Report("error", error=f"this worker has no handler for kind {job.kind!r}"))
         if job.id in self._why:
             return self._after_abort(job)
+        task = _current_task()
         try:
             outcome: object = await handler(job)
-            if isinstance(outcome, Outcome):
-                return outcome
-            returned = type(outcome).__name__
-            return Retry(Report("error", error=f"the handler of kind {job.kind!r} returned {returned}, not an outcome"))
         except asyncio.CancelledError:
             return self._after_abort(job)
-        except GeneratorExit:
-            raise
         except BaseException as error:  # SystemExit too: a job must not end the worker
+            if isinstance(error, GeneratorExit) and _current_task() is not task:
+                raise  # not the handler's: a task that was left behind is being closed
             return Retry(Report("error", error=describe(error)))
+        return recordable(outcome, job.kind)
 
     def _after_abort(self, job: ClaimedJob) -> Outcome:
         task = asyncio.current_task()
@@ -132,3 +131,10 @@ class Executor:
                 return Retry(Report("timeout", error=f"did not end within {job.timeout.total_seconds():g} s"))
             case None:
                 return Retry(Report("error", error="the handler cancelled itself"))
+
+
+def _current_task() -> asyncio.Task[object] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop runs
+        return None

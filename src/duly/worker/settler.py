@@ -24,6 +24,15 @@ from duly.worker.waiting import first_of
 
 log = logging.getLogger("duly.worker")
 
+# What one outcome may do to a batch. Values are mended before they are sent, so this is the second net.
+_OF_THE_CONTENT = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,
+    ValueError,
+    TypeError,
+)
+
 
 class Settler:
     """Collects settlements and writes them. `on_settled(n)` is called as slots become free."""
@@ -65,17 +74,23 @@ class Settler:
             worker_id, batch = self._next_batch()
             self._in_flight.update((s.job_id, s.attempt) for s in batch)
             try:
-                await self._write(worker_id, batch)
+                unwritten = await self._write(worker_id, batch)
             except (DatabaseUnavailableError, asyncpg.PostgresError) as error:
                 self._db.trouble.failed("settle", error)
                 self._waiting.extendleft((worker_id, s) for s in reversed(batch))
                 self._landed(batch)
                 await asyncio.sleep(pause.next_s())
+                continue
+            self._waiting.extend(
+                (worker_id, s) for s in unwritten
+            )  # behind the others, so that it holds none of them up
+            self._landed(batch)
+            self._on_settled(len(batch) - len(unwritten))
+            if unwritten:
+                await asyncio.sleep(pause.next_s())
             else:
-                self._landed(batch)
                 pause.reset()
                 self._db.trouble.fine("settle")
-                self._on_settled(len(batch))
 
     def _landed(self, batch: list[Settlement]) -> None:
         for settlement in batch:
@@ -88,17 +103,27 @@ class Settler:
             batch.append(self._waiting.popleft()[1])
         return worker_id, batch
 
-    async def _write(self, worker_id: int, batch: list[Settlement]) -> None:
+    async def _write(self, worker_id: int, batch: list[Settlement]) -> list[Settlement]:
+        """Write a batch; returns what could not be written because of what it holds, which keeps nothing else back."""
         try:
-            refused = await queue.settle(self._db, worker_id, batch)
-        except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
-            if len(batch) > 1:  # one of them cannot be written: do not let it hold up the others
-                for one in batch:
-                    await self._write(worker_id, [one])
-                return
-            log.exception("an outcome could not be written as it is", extra={"job_id": str(batch[0].job_id)})
-            refused = await queue.settle(self._db, worker_id, [_bare(batch[0], error)])
-        self.settled_total += len(batch) - len(refused)
+            self._count(worker_id, len(batch), await queue.settle(self._db, worker_id, batch))
+        except _OF_THE_CONTENT as error:
+            if len(batch) > 1:
+                return [one for part in batch for one in await self._write(worker_id, [part])]
+            return await self._write_bare(worker_id, batch[0], error)
+        return []
+
+    async def _write_bare(self, worker_id: int, one: Settlement, why: Exception) -> list[Settlement]:
+        log.error("an outcome could not be written as it is", extra={"job_id": str(one.job_id), "error": str(why)})
+        try:
+            self._count(worker_id, 1, await queue.settle(self._db, worker_id, [_bare(one, why)]))
+        except _OF_THE_CONTENT as error:
+            log.error("an outcome cannot be written", extra={"job_id": str(one.job_id), "error": str(error)})
+            return [one]
+        return []
+
+    def _count(self, worker_id: int, written: int, refused: frozenset[UUID]) -> None:
+        self.settled_total += written - len(refused)
         if refused:
             self.refused_total += len(refused)
             log.warning(
