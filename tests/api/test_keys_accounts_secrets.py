@@ -57,6 +57,16 @@ async def test_ensure_default_races(database: Database) -> None:
     assert (await ensure_default(database, "other")).owner != tenants[0].owner
 
 
+async def test_a_repeated_start_uses_up_no_number(database: Database) -> None:
+    """FO-042: the numbers of accounts and projects are 32 bits wide: a start that finds its tenant takes none."""
+    numbers = "select (select last_value from duly.account_id_seq), (select last_value from duly.project_id_seq)"
+    await ensure_default(database)
+    before = await database.fetchrow(numbers)
+    for _ in range(10):
+        await ensure_default(database)
+    assert await database.fetchrow(numbers) == before
+
+
 async def test_a_key_is_kept_nowhere(database: Database) -> None:
     """Shown once: the table has its hash and a hint, and no text of ours shows it."""
     tenant = await ensure_default(database)

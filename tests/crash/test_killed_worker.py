@@ -22,7 +22,7 @@ LOST_THEN_DONE = [(1, "worker_lost"), (2, "success")]
 async def test_what_a_killed_worker_held_is_run_once_more_by_another(
     n: int, database: Database, owner: Owner, fleet: Fleet
 ) -> None:
-    """Another worker starts the jobs within two leases and a retry's delay; the ledger has the lost attempts."""
+    """FO-006: another worker starts the jobs within two leases and a retry's delay; the lost attempts are recorded."""
     first = await fleet.worker(lease_s=LEASE_S)
     jobs = set(await enqueue_orders(database, owner, *[{"do": "wait", "gate": str(fleet.gate())}] * n))
     await until_true(lambda: fleet.journal.jobs("start") == jobs)

@@ -236,7 +236,7 @@ async def enqueue_in_bulk(db: Database, engine: Engine, n: int) -> None:
 async def test_a_million_dead_rows_behind_a_held_snapshot_cost_hot_statements_nothing(
     database: Database, database_url: str
 ) -> None:
-    """Jobs claimed and released ten times each while a snapshot is held, five thousand at a time, until half a
+    """FO-044: Jobs claimed and released ten times each while a snapshot is held, five thousand at a time, until half a
     million dead rows
     lie in ready and as many in lease, none of which vacuum may take. Segments turn as upkeep turns them.
 

@@ -40,7 +40,7 @@ async def test_a_job_of_a_worker_that_went_silent_is_rescued(database: Database)
 
 
 async def test_the_late_settle_of_a_rescued_attempt_is_refused(database: Database) -> None:
-    """One owner: whoever lost the lease changes nothing, even if it renews meanwhile."""
+    """FO-003: One owner: whoever lost the lease changes nothing, even if it renews meanwhile."""
     engine = await Engine.start(database, lease=SECOND / 20)
     job = await engine.running()
     await engine.expire_worker()

@@ -134,7 +134,7 @@ async def test_a_move_that_commits_late_is_not_stranded(database: Database, data
 
 
 async def test_a_held_snapshot_of_everything_stops_no_turning(database: Database, database_url: str) -> None:
-    """REPEATABLE READ with ACCESS SHARE on every table, as pg_dump has: enqueue, claim, settle and retire go on."""
+    """FO-044: REPEATABLE READ, ACCESS SHARE on every table, as pg_dump has: enqueue, claim, settle and retire go on."""
     engine = await Engine.start(database)
     keepers = [SegmentKeeper(database, "ready", crowded=0), SegmentKeeper(database, "lease", crowded=0)]
     async with holding(database_url, "repeatable_read") as (session, _):

@@ -175,7 +175,7 @@ async def test_a_claim_with_a_list_from_before_the_move_finds_what_was_moved(
 
 
 async def test_two_rescuers(database: Database, database_url: str) -> None:
-    """Each lost lease is rescued once, without waiting: one attempt row, one place."""
+    """FO-002: Each lost lease is rescued once, without waiting: one attempt row, one place."""
     engine = await Engine.start(database, lease=SOON)
     await queue.heartbeat(database, engine.worker_id)
     await database.execute("update duly.worker set lease_expires_at = now() + interval '1 minute'")
@@ -192,7 +192,7 @@ async def test_two_rescuers(database: Database, database_url: str) -> None:
 
 
 async def test_rescue_beside_a_settle(database: Database, database_url: str) -> None:
-    """The last-moment settle of an expired worker: the rescue passes by its lease; what was done counts."""
+    """FO-002: The last-moment settle of an expired worker: the rescue passes by its lease; what was done counts."""
     engine = await Engine.start(database, lease=SOON)
     job = await engine.running()
     await engine.expire_worker()
@@ -205,7 +205,7 @@ async def test_rescue_beside_a_settle(database: Database, database_url: str) -> 
 
 
 async def test_settle_behind_a_rescue(database: Database, database_url: str) -> None:
-    """The settle waits, finds the lease gone and is refused: the rescue's attempt row is the only one."""
+    """FO-002: The settle waits, finds the lease gone and is refused: the rescue's attempt row is the only one."""
     engine = await Engine.start(database, lease=SOON)
     job = await engine.running()
     await engine.expire_worker()

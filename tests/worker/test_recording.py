@@ -109,7 +109,7 @@ async def test_hostile_handlers_among_good_ones(database: Database, database_url
 
     async def hostile(job: ClaimedJob) -> Outcome:
         await asyncio.sleep(0)
-        behave = acts[job.queue][json.loads(job.payload_json)["n"]]
+        behave: Callable[[], Outcome] = acts[job.queue][json.loads(job.payload_json)["n"]]
         return behave()
 
     async def good(job: ClaimedJob) -> Outcome:

@@ -106,28 +106,39 @@ async def list_projects(db: Executor, account_id: UUID) -> list[Project]:
 async def ensure_default(db: Database, name: str = "default") -> DefaultTenant:
     """Make sure that the account and project `name` exist, with a signing secret; any number of callers may race."""
     name = checked_name(name)
+    tenant = await _default(db, name)  # a conflicting insert would use up a number at every start
+    if tenant is not None:
+        return tenant
     async with db.transaction() as tx:
         # The conflicting insert waits for whoever is ahead; the read after it is a new statement and sees their row.
         await tx.execute(
             "insert into duly.account (public_id, name) values ($1, $2) on conflict (name) do nothing", uuid7(), name
         )
-        account = await tx.fetchrow("select id, public_id from duly.account where name = $1", name)
-        assert account is not None
         created = await tx.fetchval(
-            """insert into duly.project (public_id, account_id, name) values ($1, $2, $3)
+            """insert into duly.project (public_id, account_id, name)
+               select $1, a.id, $2 from duly.account a where a.name = $2
                on conflict (account_id, name) do nothing
                returning id""",
             uuid7(),
-            account["id"],
             name,
         )
         if created is not None:
             await create_secret(tx, created)
-        project = await tx.fetchrow(
-            "select id, public_id from duly.project where account_id = $1 and name = $2", account["id"], name
-        )
-        assert project is not None
-    return DefaultTenant(Owner(account["id"], project["id"]), account["public_id"], project["public_id"])
+        tenant = await _default(tx, name)
+    assert tenant is not None
+    return tenant
+
+
+async def _default(db: Executor, name: str) -> DefaultTenant | None:
+    row = await db.fetchrow(
+        """select a.id as account, a.public_id as account_id, p.id as project, p.public_id as project_id
+             from duly.account a join duly.project p on p.account_id = a.id and p.name = a.name
+            where a.name = $1""",
+        name,
+    )
+    if row is None:
+        return None
+    return DefaultTenant(Owner(row["account"], row["project"]), row["account_id"], row["project_id"])
 
 
 def checked_name(name: str) -> str:
