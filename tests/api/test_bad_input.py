@@ -147,7 +147,7 @@ BAD_TEXTS: list[tuple[int, str | None, bytes]] = [
 
 
 async def test_bad_fields(api: Api) -> None:
-    """One wrong field is one fault, at its pointer, and nothing is stored."""
+    """FO-038, FO-039, FO-040: One wrong field is one fault, at its pointer, and nothing is stored."""
     wrong = []
     for where, members in BAD_FIELDS:
         problem = assert_problem(await api.post("/v1/jobs", {"url": TARGET, **members}), 422)
@@ -158,7 +158,7 @@ async def test_bad_fields(api: Api) -> None:
 
 
 async def test_bad_texts(api: Api) -> None:
-    """What is not strict JSON is refused, by place where it has one."""
+    """FO-038, FO-039, FO-040: What is not strict JSON is refused, by place where it has one."""
     wrong = []
     for status, where, content in BAD_TEXTS:
         answer = await api.post("/v1/jobs", content)

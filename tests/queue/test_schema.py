@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -14,7 +17,8 @@ from duly.model.errors import DatabaseUnavailableError, InvalidInputError, Schem
 from duly.queue import Database
 from duly.schema import checked_name, migrate, named, verify
 from duly.schema.install import Migrated, migrations
-from support.engine import Engine
+from duly.upkeep import SegmentKeeper
+from support.engine import Engine, new_worker
 from support.proxy import proxied
 from support.sessions import autocommitting, until
 
@@ -35,6 +39,95 @@ async def test_eight_processes_at_once_install_one_schema(empty_database_url: st
         await asyncio.gather(*(connection.close() for connection in connections))
     assert sorted(m.before for m in done) == [0] + [LATEST] * 7
     assert sum(m.functions_changed for m in done) == 1
+
+
+MIGRATE = """
+import asyncio, sys, asyncpg
+from duly.schema import migrate, verify
+async def main():
+    connection = await asyncpg.connect(sys.argv[1])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    done = await migrate(connection)
+    await verify(connection)
+    await connection.close()
+    print(done.before, flush=True)
+asyncio.run(main())
+"""
+
+
+async def test_ten_processes_start_at_once_on_an_empty_database(empty_database_url: str) -> None:
+    """FO-046: real processes, let go together: all come up, one of them has installed, one version row. Twice, the
+    second time after the schema was dropped.
+    """
+    for _ in range(2):
+        processes = [
+            await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", MIGRATE, empty_database_url),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            for _ in range(10)
+        ]
+        for process in processes:
+            assert process.stdout is not None
+            assert await process.stdout.readline() == b"ready\n"
+        answers = await asyncio.gather(*(process.communicate(b"go\n") for process in processes))
+        assert [process.returncode for process in processes] == [0] * 10
+        assert sorted(int(out) for out, _ in answers) == [0] + [LATEST] * 9
+        connection = await connected(empty_database_url)
+        assert await connection.fetchval("select count(*) from duly.schema_version") == LATEST
+        await connection.execute("drop schema duly cascade")
+        await connection.close()
+
+
+GRANTS = Path(__file__).parents[2] / "docs" / "how-to" / "grants.md"
+
+
+async def test_a_role_that_owns_one_schema_can_install_and_another_can_run(empty_database_url: str) -> None:
+    """FO-047: the SQL of docs/how-to/grants.md, in a database with another schema that neither role may use and with
+    CREATE on public revoked: the owner migrates, again too; the run-time role does everything but that.
+    """
+    install, by_hand = re.findall(r"```sql\n(.*?)```", GRANTS.read_text(), re.DOTALL)
+    admin = await connected(empty_database_url)
+    try:
+        await admin.execute("drop role if exists duly_run; drop role if exists duly_owner")
+        await admin.execute(
+            "create schema foreign_one; create table foreign_one.t (); revoke all on schema public from public"
+        )
+        await admin.execute(install)
+        owner_url, run_url = (
+            re.sub("//[^@]+@", f"//{role}@", empty_database_url) for role in ("duly_owner", "duly_run")
+        )
+        owner = await connected(owner_url)
+        await migrate(owner)
+        await owner.execute("update duly.schema_version set functions_digest = 'older'")
+        assert (await migrate(owner)).functions_changed
+        await owner.close()
+        await admin.execute(by_hand)
+        engine = await Engine.start(await Database.open(empty_database_url))
+        async with await Database.open(run_url) as db, db.session() as session:
+            await verify(session.connection)
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await session.execute("create table duly.x ()")
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await session.fetch("select from foreign_one.t")
+            run = Engine(db, engine.owner, await new_worker(db))
+            [job_id] = await run.enqueue()
+            await run.finish(await run.claim_one(), "dead")
+            assert await queue.redrive(db, run.owner, job_id) == "redriven"
+            await run.finish(await run.claim_one())
+            await queue.promote(db, 10)
+            await run.rescue()
+            await SegmentKeeper(db, "ready").step()
+            assert await queue.add_days(db, 6) == 6
+            await run.sound()
+        await engine.db.close()
+    finally:
+        await admin.execute(
+            "drop schema if exists duly cascade; drop owned by duly_owner, duly_run; drop role duly_run, duly_owner"
+        )
+        await admin.close()
 
 
 async def test_migrating_again_changes_nothing(database: Database, database_url: str) -> None:
