@@ -17,8 +17,9 @@ from duly.model.errors import DatabaseUnavailableError, InvalidInputError, Schem
 from duly.queue import Database
 from duly.schema import checked_name, migrate, named, verify
 from duly.schema.install import Migrated, migrations
-from duly.upkeep import SegmentKeeper
+from duly.upkeep import Pruner, SegmentKeeper
 from support.engine import Engine, new_worker
+from support.old_days import finished, make_day
 from support.proxy import proxied
 from support.sessions import autocommitting, until
 
@@ -122,6 +123,15 @@ async def test_a_role_that_owns_one_schema_can_install_and_another_can_run(empty
             await SegmentKeeper(db, "ready").step()
             assert await queue.add_days(db, 6) == 6
             await run.sound()
+            async with await Database.open(owner_url) as owner_db:
+                days = [await make_day(owner_db, age) for age in (40, 41)]
+            for day in days:
+                await finished(run, day, 3)
+            await finished(run, days[0], 1, state="dead")
+            pruner = Pruner(db)
+            while await pruner.step() < timedelta(minutes=1):
+                pass
+            assert (pruner.dropped_total, pruner.pruned_total) == (1, 3)
         await engine.db.close()
     finally:
         await admin.execute(

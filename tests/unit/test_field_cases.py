@@ -66,7 +66,7 @@ def test_every_case_that_a_test_names_has_a_test_on_the_page() -> None:
         case: test
         for test, docstring in docstrings().items()
         for case in ID.findall(docstring)
-        if not dict((row[0], row[3]) for row in rows()).get(case)
+        if not {row[0]: row[3] for row in rows()}.get(case)
     }
     assert not untold
 

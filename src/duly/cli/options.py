@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -11,6 +12,9 @@ from urllib.parse import urlsplit
 import typer
 
 from duly.model.errors import InvalidInputError
+from duly.model.retention import Retention
+from duly.service.durations import parse_duration
+from duly.service.faults import FieldError
 
 DatabaseUrl = Annotated[
     str | None,
@@ -58,6 +62,15 @@ CaFile = Annotated[
         show_default=False,
     ),
 ]
+Keep = Annotated[
+    str,
+    typer.Option(
+        "--keep", envvar="DULY_KEEP", help="How long succeeded and cancelled jobs are kept: 12h, 30d, or forever."
+    ),
+]
+KeepDead = Annotated[
+    str, typer.Option("--keep-dead", envvar="DULY_KEEP_DEAD", help="How long dead letters are kept, in the same way.")
+]
 LogFormat = Annotated[str, typer.Option("--log-format", envvar="DULY_LOG_FORMAT", help="text or json.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, not only what goes wrong.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -68,6 +81,20 @@ def default_home() -> Path:
     if os.geteuid() == 0:
         return Path("/var/lib/duly")
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "duly"
+
+
+def read_retention(keep: str, keep_dead: str) -> Retention:
+    """Retention as typed. Raises InvalidInputError for what is no duration, or not a sensible one."""
+    return Retention(_kept_for("--keep", keep), _kept_for("--keep-dead", keep_dead))
+
+
+def _kept_for(option: str, text: str) -> timedelta | None:
+    if text == "forever":
+        return None
+    try:
+        return parse_duration(text)
+    except FieldError as error:
+        raise InvalidInputError(f"{option} {error}, or forever") from error
 
 
 def found_database_url(given: str | None, home: Path | None) -> str:

@@ -10,7 +10,7 @@ import ipaddress
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -19,6 +19,7 @@ from duly.http import Deliverer, EgressPolicy
 from duly.model.errors import DatabaseUnavailableError
 from duly.model.jobs import ClaimedJob
 from duly.model.outcomes import Outcome, Snooze
+from duly.model.retention import Retention
 from duly.queue import Database
 from duly.schema import verify
 from duly.service import SigningSecrets
@@ -41,6 +42,7 @@ class WorkerSettings:
     lease: timedelta = timedelta(seconds=20)
     grace: timedelta = timedelta(seconds=25)
     ca_file: Path | None = None
+    retention: Retention = field(default_factory=Retention)
 
 
 @asynccontextmanager
@@ -83,7 +85,7 @@ async def work(
             grace=settings.grace,
         )
         worker = Worker(config, db, url, wakeups)
-        upkeep = Upkeep(db, wakeups)
+        upkeep = Upkeep(db, wakeups, settings.retention)
         if started is not None:
             started.set()
         async with asyncio.TaskGroup() as group:

@@ -19,11 +19,14 @@ from duly.cli.options import (
     Deny,
     Home,
     Host,
+    Keep,
+    KeepDead,
     LogFormat,
     Port,
     Schema,
     Verbose,
     found_database_url,
+    read_retention,
 )
 from duly.cli.parts import WorkerSettings, open_database, own_addresses, work
 from duly.cli.stopping import Stop, run_loop
@@ -84,6 +87,8 @@ def worker(
     deny: Deny = [],  # noqa: B006
     allow_port: AllowPort = [],  # noqa: B006
     ca_file: CaFile = None,
+    keep: Keep = "30d",
+    keep_dead: KeepDead = "90d",
     log_format: LogFormat = "text",
     verbose: Verbose = False,
 ) -> None:
@@ -96,6 +101,7 @@ def worker(
         lease=timedelta(seconds=lease),
         grace=timedelta(seconds=grace),
         ca_file=ca_file,
+        retention=read_retention(keep, keep_dead),
     )
 
     async def main() -> bool:

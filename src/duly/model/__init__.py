@@ -8,6 +8,7 @@ from duly.model.errors import DulyError
 from duly.model.ids import uuid7, uuid7_time
 from duly.model.jobs import ClaimedJob, NewJob, Trigger, Unique
 from duly.model.outcomes import Bury, Cancel, Interrupted, Outcome, Report, Retry, Snooze, Success
+from duly.model.retention import Retention
 from duly.model.retry import Backoff, RetryPolicy
 from duly.model.settlement import Settlement, settlement
 from duly.model.states import FINAL, TRANSITIONS, DeadReason, State
@@ -25,6 +26,7 @@ __all__ = [
     "NewJob",
     "Outcome",
     "Report",
+    "Retention",
     "Retry",
     "RetryPolicy",
     "Settlement",

@@ -24,6 +24,7 @@ from duly.queue.inspect import (
 )
 from duly.queue.leases import Renewal, deregister, heartbeat, register
 from duly.queue.limits import QueueSettings, get_queue, set_account_concurrency, set_queue
+from duly.queue.pruning import Pruned, drop_day, forget_redrives, look_at_day, prunable_days, prune_day
 from duly.queue.running import ClaimCursor, claim, give_back, settle
 from duly.queue.segments import (
     Line,
@@ -51,6 +52,7 @@ __all__ = [
     "LiveSegments",
     "Owner",
     "Promoted",
+    "Pruned",
     "QueueSettings",
     "Renewal",
     "Rescued",
@@ -62,7 +64,9 @@ __all__ = [
     "claim",
     "conservation",
     "deregister",
+    "drop_day",
     "enqueue",
+    "forget_redrives",
     "get_job",
     "get_queue",
     "give_back",
@@ -72,8 +76,11 @@ __all__ = [
     "list_jobs",
     "list_workers",
     "live_segments",
+    "look_at_day",
     "move",
     "promote",
+    "prunable_days",
+    "prune_day",
     "raise_floor",
     "redrive",
     "register",

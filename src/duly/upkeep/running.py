@@ -14,9 +14,11 @@ import asyncpg
 
 from duly import queue
 from duly.model.errors import DatabaseUnavailableError
+from duly.model.retention import Retention
 from duly.queue.database import Database
 from duly.queue.trouble import Trouble
 from duly.upkeep.promoter import Promoter
+from duly.upkeep.pruner import Pruner
 from duly.upkeep.segments import SegmentKeeper
 from duly.worker.backing_off import database_pause
 from duly.worker.listener import Wakeups
@@ -37,12 +39,13 @@ _FIRST_KEY = (0, "")
 
 
 class Upkeep:
-    """Promote, rescue, segments and days, each in a loop of its own until told to stop."""
+    """Promote, rescue, segments, days and retention, each in a loop of its own until told to stop."""
 
-    def __init__(self, db: Database, wakeups: Wakeups) -> None:
+    def __init__(self, db: Database, wakeups: Wakeups, retention: Retention | None = None) -> None:
         self._db = db
         self._woken = wakeups.subscribe()
         self._promoter = Promoter(db)
+        self._pruner = Pruner(db, retention)
         self._keepers = (SegmentKeeper(db, "ready"), SegmentKeeper(db, "lease"))
         self._swept_to = _FIRST_KEY
         self._watching_since: float | None = None  # monotonic seconds; None: the last rescue failed, or there was none
@@ -56,6 +59,7 @@ class Upkeep:
             group.create_task(every(self.segments_step, stopping, trouble, "segments"))
             group.create_task(every(self.days_step, stopping, trouble, "days"))
             group.create_task(every(self.keys_step, stopping, trouble, "keys"))
+            group.create_task(every(self.retention_step, stopping, trouble, "retention"))
 
     async def rescue_step(self) -> timedelta:
         """Rescue what lost its lease, from workers that had a lease's time to renew since the database answers."""
@@ -86,6 +90,10 @@ class Upkeep:
         place = await queue.sweep_keys(self._db, self._swept_to, _KEYS_BATCH)
         self._swept_to = place or _FIRST_KEY
         return timedelta(milliseconds=50) if place else _jittered(_KEYS_EVERY)
+
+    async def retention_step(self) -> timedelta:
+        """Drop an old day, or delete one batch of what is old enough."""
+        return _jittered(await self._pruner.step())
 
 
 async def every(

@@ -81,16 +81,14 @@ class Settler:
                 self._landed(batch)
                 await asyncio.sleep(pause.next_s())
                 continue
-            self._waiting.extend(
-                (worker_id, s) for s in unwritten
-            )  # behind the others, so that it holds none of them up
+            self._waiting.extend((worker_id, s) for s in unwritten)  # behind the others, to hold none of them up
             self._landed(batch)
             self._on_settled(len(batch) - len(unwritten))
+            self._db.trouble.fine("settle")
             if unwritten:
                 await asyncio.sleep(pause.next_s())
             else:
                 pause.reset()
-                self._db.trouble.fine("settle")
 
     def _landed(self, batch: list[Settlement]) -> None:
         for settlement in batch:
