@@ -14,6 +14,7 @@ from duly import queue
 from duly.model import Retention, State
 from duly.queue import Database, Session
 from duly.upkeep import Pruner, Upkeep
+from duly.upkeep import pruner as pruner_module
 from duly.worker import Wakeups
 from support.engine import Engine, new_worker
 from support.engine import settled as settled_job
@@ -205,6 +206,25 @@ async def test_a_day_in_use_is_not_waited_for(database: Database, database_url: 
     await prune(pruner)
     assert await days(database) == []
     assert (await engine.sound()).ready == 5
+
+
+async def test_a_day_that_cannot_be_dropped_is_looked_at_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redriven since the look and ended again: after some refusals the pruner looks, finds it, and deletes the rest."""
+    monkeypatch.setattr(pruner_module, "_TRIES", 3)
+    engine = await Engine.start(database)
+    day = await make_day(database, 100)
+    [dead, *_] = await finished(engine, day, 5, state="dead")
+    pruner = Pruner(database)
+    await pruner.step()
+    assert await queue.redrive(database, engine.owner, dead) == "redriven"
+    await engine.finish(await engine.claim_one())
+    for _ in range(3):
+        assert await pruner.step() == timedelta(minutes=1)
+    await prune(pruner)
+    assert (pruner.dropped_total, pruner.pruned_total) == (0, 4)
+    assert [job.id for job in await queue.list_jobs(database, engine.owner)] == [dead]
 
 
 async def test_pruning_under_load(database: Database, database_url: str) -> None:

@@ -16,7 +16,9 @@ import pytest
 from duly import queue
 from duly.model import Bury, ClaimedJob, Outcome, Report, Retry, Snooze, State, Success
 from duly.queue import Database, JobView
+from duly.worker.executor import Executor
 from duly.worker.settler import Settler
+from support.claimed import claimed
 from support.engine import Engine, settled
 from support.hostile import Hostile, HostileError, HostileMapping, LyingText, hostile_values
 from support.sessions import until
@@ -244,3 +246,20 @@ async def test_a_time_limit_that_no_claim_could_add_up_is_refused(database: Data
     for seconds in ("'infinity'", "'nan'", "1e30", "0"):
         with pytest.raises(asyncpg.CheckViolationError):
             await database.execute(f"update duly.job set timeout_seconds = {seconds}")
+
+
+def test_a_task_that_was_left_behind_is_closed_quietly() -> None:
+    """Its loop has ended while its handler waited: nothing is settled, as nobody could write it."""
+
+    async def waiting(job: ClaimedJob) -> Outcome:
+        await asyncio.Event().wait()
+        return Success()
+
+    loop = asyncio.new_event_loop()
+    execution = Executor({"k": waiting}).execute(claimed())
+    task = loop.create_task(execution)
+    loop.run_until_complete(asyncio.sleep(0))
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    execution.close()
+    loop.close()
+    assert not task.done()

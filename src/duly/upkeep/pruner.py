@@ -17,6 +17,7 @@ _LOOK = 20_000
 _BREATH = timedelta(milliseconds=50)  # between two batches: live work goes first
 _AGAIN = timedelta(minutes=1)  # after somebody was in the way
 _EVERY = timedelta(hours=1)
+_TRIES = 60  # to drop a day that was looked at, before it is looked at again
 
 
 @dataclass(slots=True)
@@ -28,6 +29,7 @@ class _Walk:
     doing: Literal["look", "delete", "drop", "forget"] = "look"
     after: UUID | None = None
     next_at: datetime | None = None
+    refused: int = 0
 
 
 class Pruner:
@@ -98,7 +100,9 @@ class Pruner:
 
     async def _drop(self, walk: _Walk) -> timedelta:
         if not await queue.drop_day(self._db, walk.day, walk.began_at):
-            walk.doing = "look"
+            walk.refused += 1
+            if walk.refused % _TRIES == 0:  # it may not be the locks: something of the day goes on again
+                walk.doing = "look"
             self._walks.rotate(-1)
             return _AGAIN
         self.dropped_total += 1
