@@ -116,9 +116,10 @@ async def test_a_crash_on_the_last_attempt_leaves_its_line_open(database: Databa
     await engine.rescue()
     assert ((await engine.view(first)).state, (await engine.view(first)).reason) == (State.DEAD, "worker_lost")
     engine.worker_id = await new_worker(database, LEASE)
-    for other in others:
+    left = set(others)
+    while left:
         job = await engine.claim_one()
-        assert job.id == other
+        left.remove(job.id)
         await engine.finish(job)
 
 

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from duly import queue
-from duly.model import Bury, ClaimedJob, Outcome, Report, Retry, Snooze, State, Success
+from duly.model import Bury, ClaimedJob, Outcome, Report, Retry, Snooze, State, Success, uuid7
 from duly.queue import Database, JobView
 from duly.worker.executor import Executor
 from duly.worker.settler import Settler
@@ -263,3 +263,40 @@ def test_a_task_that_was_left_behind_is_closed_quietly() -> None:
     execution.close()
     loop.close()
     assert not task.done()
+
+
+async def test_a_job_aborted_before_its_first_step() -> None:
+    """Because the worker stops: given back unstarted. On request: cancelled. Another attempt's: no matter."""
+
+    async def never(job: ClaimedJob) -> Outcome:
+        raise AssertionError("it ran")
+
+    for why, edge in (("stop", "release"), ("cancel", "cancelled"), ("other", "retry")):
+        executor, job = Executor({"k": never}), claimed()
+        running = asyncio.create_task(asyncio.sleep(0))
+        executor.started(job, running)
+        if why == "stop":
+            executor.abort_all()
+            executor.abort(job.id, job.attempt)  # the first reason counts
+        else:
+            executor.abort(job.id, job.attempt + (why == "other"))
+        executor.abort(uuid7(), 1)
+        assert (await executor.execute(job)).edge == edge
+        executor.ended(job)
+        assert executor.running == 0
+        await running
+
+
+async def test_a_handler_that_cancels_itself_has_failed() -> None:
+    """Nobody asked for it: an ordinary failure, and the task that runs it goes on."""
+
+    async def handler(job: ClaimedJob) -> Outcome:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.Event().wait()
+        return Success()
+
+    done = await Executor({"k": handler}).execute(claimed())
+    assert (done.edge, done.report and done.report.error) == ("retry", "the handler cancelled itself")
+    await asyncio.sleep(0)
