@@ -21,7 +21,7 @@ from duly.worker.settler import Settler
 from support.claimed import claimed
 from support.engine import Engine, settled
 from support.hostile import Hostile, HostileError, HostileMapping, LyingText, hostile_values
-from support.sessions import until
+from support.sessions import until, until_true
 from support.working import working
 
 NAN = float("nan")
@@ -217,7 +217,7 @@ async def test_an_outcome_that_cannot_be_written_at_all_holds_nothing_up(
             return (await queue.conservation(database)).succeeded == 2
 
         await until(others_done)
-        assert settler.holding() == {jobs[0].id}
+        await until_true(lambda: settler.holding() == {jobs[0].id})
         await database.execute("delete from duly.attempt where outcome = 'stray'")
         stopping.set()
         await running
