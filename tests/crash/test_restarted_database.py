@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from pathlib import Path
@@ -117,6 +118,10 @@ async def _answers(db: Database) -> bool:
 
 
 def _warnings(log: Path) -> list[str]:
-    """What stands in the log above INFO, and whatever is no line of ours."""
-    lines = [line.split(" ", 4) for line in log.read_text().splitlines()]
-    return [parts[-1] for parts in lines if len(parts) < 5 or parts[3] != "INFO"]
+    """What stands in the log above INFO, without its fields, and whatever is no line of ours."""
+    told = []
+    for line in log.read_text().splitlines():
+        ours = re.fullmatch(r"[\d:.]+ (\w+) +duly\.\w+: (.*?)(?: \w+=.*)?", line)
+        if ours is None or ours[1] != "info":
+            told.append(line if ours is None else ours[2])
+    return told

@@ -13,7 +13,8 @@ import pytest
 from duly import queue
 from duly.model.errors import DatabaseUnavailableError, LeaseLostError, SchemaError
 from duly.queue import Database
-from duly.queue.database import our_errors
+from duly.queue.failures import our_errors
+from duly.queue.trouble import Trouble
 from duly.schema import migrate
 from duly.upkeep import Upkeep
 from duly.upkeep.running import every
@@ -90,7 +91,7 @@ async def test_a_step_that_fails_is_tried_again() -> None:
         return timedelta(0)
 
     async with asyncio.timeout(20):
-        await every(step, stopping)
+        await every(step, stopping, Trouble(), "step")
     assert len(calls) == 3
 
 

@@ -84,7 +84,9 @@ async def test_retries_of_jobs_that_failed_at_once_are_stored_spread(database: D
 async def test_one_statement_a_quarter_of_the_lease_renews_all_that_a_worker_holds(
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FO-049: 20 jobs held: one statement an interval, one row updated by it, in place (HOT); no lease is touched."""
+    """FO-049: 20 jobs held: one statement an interval, a quarter of the lease or up to a fifth less; one row updated by
+    it, in place (HOT); no lease is touched.
+    """
     owner, handler = await new_owner(database), Holding()
     sent: list[tuple[str, float]] = []
 
@@ -108,7 +110,7 @@ async def test_one_statement_a_quarter_of_the_lease_renews_all_that_a_worker_hol
         handler.go.set()
         assert (await it.drained()).clean
     assert {statement for statement, _ in sent} == {"select abort_ids, abort_attempts from duly.heartbeat($1)"}
-    assert all(later - earlier >= 0.24 for (_, earlier), (_, later) in pairwise(sent))
+    assert all(later - earlier >= 0.19 for (_, earlier), (_, later) in pairwise(sent))
 
     async def written() -> bool:  # a connection's counts come in when it ends
         [worker, lease] = await database.fetch(
