@@ -1,0 +1,152 @@
+"""What came out: a table on the screen, and the page in the docs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from matrix.cells import RESTARTS, Cell, Fault, Step
+from matrix.judging import Seen, problems
+
+FILE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "crash-matrix.md"
+
+_STEPS = {
+    ("execution", Step.BEFORE): "claimed, not started",
+    ("execution", Step.INSIDE): "while it runs",
+    ("execution", Step.AFTER): "answered, not settled",
+    ("drain, job runs", Step.INSIDE): "while it runs",
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell and how it went."""
+
+    cell: Cell
+    seen: Seen
+    seconds: float
+
+    @cached_property
+    def problems(self) -> list[str]:
+        return problems(self.cell, self.seen)
+
+    @property
+    def passed(self) -> bool:
+        return not self.problems
+
+    @property
+    def verdict(self) -> str:
+        return "pass" if self.passed else "FAIL"
+
+    @property
+    def step(self) -> str:
+        return _STEPS.get((self.cell.path, self.cell.step), self.cell.step.value)
+
+    @property
+    def runs(self) -> str:
+        """Executions of a job, as seen."""
+        return _span({self.seen.runs(job) for job in self.seen.jobs})
+
+    @property
+    def allowed(self) -> str:
+        return _span(set(self.cell.runs))
+
+    @property
+    def attempts(self) -> str:
+        """What the ledger says about the jobs; each way that was seen."""
+        ways = Counter(" → ".join(what for _, what in self.seen.ledger.get(job, [])) for job in self.seen.jobs)
+        return " / ".join(way or "none" for way in ways)
+
+    @property
+    def state(self) -> str:
+        return " / ".join(sorted({self.seen.states.get(job, "not final") for job in self.seen.jobs}))
+
+
+def show(results: Sequence[Result], seconds: float, console: Console) -> None:
+    """Print the matrix and its sums."""
+    table = Table("path", "step", "fault", "runs", "allowed", "attempts", "state", "s", "verdict")
+    for result in results:
+        color = "green" if result.passed else "red"
+        table.add_row(
+            result.cell.path, result.step, result.cell.fault.value, result.runs, result.allowed, result.attempts,
+            result.state, f"{result.seconds:.1f}", f"[{color}]{result.verdict}[/{color}]",
+        )  # fmt: skip
+    console.print(table)
+    console.print("; ".join(f"{name}: {value}" for name, value in _sums(results)), highlight=False)
+    console.print(f"{seconds:.0f} seconds", highlight=False)
+
+
+def write(results: Sequence[Result], version: str) -> Path:
+    """Write the page; returns where."""
+    FILE.write_text("\n".join(_lines(results, version)) + "\n")
+    return FILE
+
+
+def _lines(results: Sequence[Result], version: str) -> Iterable[str]:
+    yield from _HEAD.splitlines()
+    yield ""
+    yield f"| PostgreSQL {version} | |"
+    yield "|---|---|"
+    for name, value in _sums(results):
+        yield f"| {name} | {value} |"
+    for path, of_path in groupby(results, key=lambda result: result.cell.path):
+        yield from ("", f"## {path[0].upper()}{path[1:]}", "")
+        yield "| step | fault | executions, allowed | attempts in the ledger | ends | why | verdict |"
+        yield "|---|---|---|---|---|---|---|"
+        for r in of_path:
+            yield (
+                f"| {r.step} | {r.cell.fault.value} | {r.runs}, {r.allowed} | {r.attempts} | {r.state}"
+                f" | {r.cell.why} | {r.verdict} |"
+            )
+
+
+def _sums(results: Sequence[Result]) -> list[tuple[str, object]]:
+    faults = Counter(result.cell.fault for result in results)
+    seen = [result.seen for result in results]
+    return [
+        ("cells", len(results)),
+        ("passed", sum(result.passed for result in results)),
+        ("processes killed (SIGKILL)", faults[Fault.KILL]),
+        ("processes stopped (SIGSTOP) and continued", faults[Fault.STOP]),
+        ("statements, answers or connections lost",
+         sum(faults[f] for f in (Fault.QUESTION_LOST, Fault.ANSWER_LOST, Fault.CUT, Fault.AWAY))),
+        ("servers killed or stopped, and started again", sum(faults[fault] for fault in RESTARTS)),
+        ("full disks", faults[Fault.DISK_FULL]),
+        ("jobs", sum(len(s.jobs) for s in seen)),
+        ("executions", sum(s.executions for s in seen)),
+        ("executions beyond a job's first, each explained by the ledger", sum(s.duplicates for s in seen)),
+        ("looks at conservation", sum(s.looks for s in seen)),
+        ("jobs lost", sum(s.lost for s in seen)),
+    ]  # fmt: skip
+
+
+def _span(numbers: set[int]) -> str:
+    return "–".join(str(number) for number in sorted({min(numbers), max(numbers)})) if numbers else ""
+
+
+_HEAD = """\
+<!-- Generated by `make crash` (tests/matrix). Do not edit: run it again. -->
+
+# The crash matrix
+
+What becomes of a job when a process, a connection, the server or the disk fails at a given step of a given path. Each
+row is one run of `make crash`: a real process on a real PostgreSQL, brought to that step and made to fail there, then a
+healthy worker beside it. A shortened matrix runs with the tests.
+
+In every cell, from before the fault until everybody has gone: every job is in exactly one place (`duly doctor` asks the
+same question; here it is asked about ten times a second); no attempt starts twice; what is final does not change,
+whatever a late process writes; every job that somebody was told of becomes final. An execution beyond a job's first is
+allowed only where the ledger has a `worker_lost` or `interrupted` attempt that explains it.
+
+"Before the commit": the statement has run in an open transaction. "After the commit": it is committed, and nothing was
+done with the answer. Whether it was committed is looked up while the fault is on. A statement that never arrives, and
+an answer that never arrives after its commit, are lost by a proxy that knows the statement. A server is killed with
+SIGKILL, with fsync on. The full disk is simulated: a trigger on the table that is written raises `disk_full` (53100),
+the error of a server that cannot extend a file. There is no path for retention yet: nothing drops days."""
