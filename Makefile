@@ -1,6 +1,6 @@
 # Everything here works on a fresh clone with Python 3.11 or newer, make and gcc: the first target that needs it sets up .venv.
 .DEFAULT_GOAL := help
-.PHONY: help up test check format bench soak lock clean
+.PHONY: help up test check format bench crash soak lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
@@ -30,6 +30,9 @@ format: $(READY) ## Format the code and mend what the linter can.
 
 bench: $(READY) ## Run the benchmarks: a table, and JSON in bench/results. ARGS="drain --quick" for one.
 	$(BIN)/python -m bench $(ARGS)
+
+crash: $(READY) ## Run the crash matrix and write docs/reference/crash-matrix.md. ARGS="settle claim-after" for some, no page.
+	@cd tests && exec $(abspath $(BIN))/python -m matrix $(ARGS)
 
 soak: $(READY)  ## Half an hour of kills, stops, crashes and wrong clocks, then an audit. ARGS="--minutes 2".
 	$(BIN)/python -m bench.soak $(ARGS)
