@@ -1,6 +1,6 @@
 # Everything here works on a fresh clone with Python 3.11 or newer, make and gcc: the first target that needs it sets up .venv.
 .DEFAULT_GOAL := help
-.PHONY: help up test check format bench crash soak lock clean
+.PHONY: help up test coverage check format bench crash soak lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
@@ -16,6 +16,12 @@ up: $(READY)    ## Start everything: a private PostgreSQL, the API, a worker. AR
 
 test: $(READY)  ## Run all tests. ARGS="-k name" for some.
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
+
+coverage: $(READY) ## Run all tests under coverage; the engine's packages must be covered wholly, branches too.
+	rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest -n auto --maxprocesses 4 --dist worksteal --timeout 300 $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 check: $(READY) ## Lint, format check, types, import contracts, changelog fragments.
 	$(BIN)/ruff check .
