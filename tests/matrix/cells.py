@@ -76,6 +76,7 @@ B, I, A = Step.BEFORE, Step.INSIDE, Step.AFTER  # noqa: E741
 KILL, STOP, QUESTION, ANSWER = Fault.KILL, Fault.STOP, Fault.QUESTION_LOST, Fault.ANSWER_LOST
 CUT, AWAY, CRASH, FAST, DISK = Fault.CUT, Fault.AWAY, Fault.CRASH, Fault.FAST, Fault.DISK_FULL
 
+TROUBLE = "the database is in trouble, trying again"
 REFUSED = "outcomes refused: the lease was lost"
 GAVE_BACK = "gave back jobs of a claim whose answer was lost"
 BLOCKED = "somebody waits for the victim's lock"
@@ -122,11 +123,11 @@ def _promote() -> list[Cell]:
         replace(cell, step=I, fault=STOP, while_stopped=LEASE_OVER,
                 why="The rows are locked, others pass them by; they are promoted when the process goes on."),
         replace(cell, step=A, fault=STOP, why=there),
-        replace(cell, fault=QUESTION, why=none, says="upkeep step failed, trying again"),
-        replace(cell, step=A, fault=ANSWER, why=there, says="upkeep step failed, trying again"),
+        replace(cell, fault=QUESTION, why=none, says=TROUBLE),
+        replace(cell, step=A, fault=ANSWER, why=there, says=TROUBLE),
         replace(cell, step=I, fault=CRASH, why=none),
         replace(cell, fault=FAST, why=none),
-        replace(cell, step=I, fault=DISK, why=none, says="upkeep step failed, trying again"),
+        replace(cell, step=I, fault=DISK, why=none, says=TROUBLE),
     ]  # fmt: skip
 
 
@@ -147,17 +148,17 @@ def _claim() -> list[Cell]:
         replace(cell, step=A, fault=STOP, ledgers=(LOST,), runs=(1, 2), says=REFUSED, while_stopped=HELD,
                 why="Rescued as worker_lost and run elsewhere; the late process may start the first attempt before its "
                     "own clock fences it, and what it writes is refused."),
-        replace(cell, fault=QUESTION, why=none, says="claim failed, trying again"),
+        replace(cell, fault=QUESTION, why=none, says=TROUBLE),
         replace(cell, step=A, fault=ANSWER, says=GAVE_BACK,
                 why="Claimed and never heard of: the worker gives the jobs back unstarted, no attempt is used up."),
-        replace(cell, step=I, fault=CUT, why=rolled, says="claim failed, trying again"),
+        replace(cell, step=I, fault=CUT, why=rolled, says=TROUBLE),
         replace(cell, step=A, fault=CUT, why=held),
         replace(cell, fault=CRASH, why=none),
-        replace(cell, step=I, fault=CRASH, why=rolled, says="claim failed, trying again"),
+        replace(cell, step=I, fault=CRASH, why=rolled, says=TROUBLE),
         replace(cell, step=A, fault=CRASH, why=held),
-        replace(cell, step=I, fault=FAST, why=rolled, says="claim failed, trying again"),
+        replace(cell, step=I, fault=FAST, why=rolled, says=TROUBLE),
         replace(cell, step=A, fault=FAST, why=held),
-        replace(cell, step=I, fault=DISK, why=none, says="claim failed, trying again"),
+        replace(cell, step=I, fault=DISK, why=none, says=TROUBLE),
     ]  # fmt: skip
 
 
@@ -176,7 +177,7 @@ def _give_back() -> list[Cell]:
                 why="The leases are locked, rescue passes them by; they are given back when the process goes on."),
         replace(cell, step=A, fault=STOP, why=free),
         replace(cell, fault=QUESTION, why=again, says=GAVE_BACK),
-        replace(cell, step=A, fault=ANSWER, why=free, says="claim failed, trying again"),
+        replace(cell, step=A, fault=ANSWER, why=free, says=TROUBLE),
         replace(cell, step=I, fault=CRASH, why=again, says=GAVE_BACK),
         replace(cell, step=I, fault=DISK, why=again, says=GAVE_BACK),
     ]  # fmt: skip
@@ -213,7 +214,7 @@ def _settle() -> list[Cell]:
     twice = "It ran and nobody knows: the attempt is worker_lost, a second one runs. At least once, not exactly once."
     there = "The outcome is committed: nothing is left to do."
     kept = "The outcome is kept and written when the database takes it: it ran once."
-    again = "outcomes not written, trying again"
+    again = TROUBLE
     return [
         replace(cell, why=twice, ledgers=(LOST,), runs=(2, 2)),
         replace(cell, step=I, why=twice, ledgers=(LOST,), runs=(2, 2)),
@@ -247,10 +248,10 @@ def _heartbeat() -> list[Cell]:
         replace(cell, step=A, why=twice, ledgers=(LOST,), runs=(2, 2)),
         replace(cell, fault=STOP, why=late, ledgers=(LOST,), runs=(2, 2), says=REFUSED, while_stopped=HELD),
         replace(cell, step=I, fault=STOP, why=late, ledgers=(LOST,), runs=(2, 2), says=REFUSED, while_stopped=HELD),
-        replace(cell, fault=QUESTION, why=kept, says="heartbeat failed"),
-        replace(cell, step=A, fault=ANSWER, why=kept, says="heartbeat failed"),
+        replace(cell, fault=QUESTION, why=kept, says=TROUBLE),
+        replace(cell, step=A, fault=ANSWER, why=kept, says=TROUBLE),
         replace(cell, step=I, fault=CRASH, why=kept),
-        replace(cell, step=I, fault=DISK, why=kept, says="heartbeat failed"),
+        replace(cell, step=I, fault=DISK, why=kept, says=TROUBLE),
     ]
 
 
@@ -258,7 +259,7 @@ def _rescue() -> list[Cell]:
     cell = Cell("rescue", B, KILL, "", ledgers=(LOST,))
     none = "The leases stand as before; the next rescue takes them, and each loss is recorded once."
     there = "The losses are recorded and the jobs scheduled: nothing is rescued twice."
-    again = "upkeep step failed, trying again"
+    again = TROUBLE
     return [
         replace(cell, why=none),
         replace(cell, step=I, why=none),
@@ -287,7 +288,7 @@ def _segments() -> list[Cell]:
         "The retired numbers are still listed, whatever the floor says; the next keeper forgets them. No job is hidden."
     )
     high = "The floor is over what is retired and nothing else: every job above it is found."
-    again = "upkeep step failed, trying again"
+    again = TROUBLE
     return [
         *(replace(advance, step=step, why=number) for step in Step),
         replace(advance, fault=QUESTION, why=number),
@@ -329,7 +330,7 @@ def _days() -> list[Cell]:
     cell = Cell("new days", B, KILL, "")
     none = "No partition was made; the next process makes them."
     there = "The partitions are there; the next process finds them and makes none."
-    again = "upkeep step failed, trying again"
+    again = TROUBLE
     return [
         replace(cell, why=none),
         replace(cell, step=I, why=none),

@@ -49,7 +49,7 @@ async def work(told: argparse.Namespace, journal: Journal, point: Point | None) 
         handle = armed_handler(handle, point, at_once if told.call == HANDLER else stop.draining)
     config = WorkerConfig({KIND: handle}, lease=timedelta(seconds=told.lease), grace=timedelta(seconds=30))
     async with await Database.open(told.dsn, name="victim") as db:
-        wakeups = Wakeups(told.dsn)
+        wakeups = Wakeups(told.dsn, trouble=db.trouble)
         worker, upkeep = Worker(config, db, told.dsn, wakeups), Upkeep(db, wakeups)
         async with asyncio.TaskGroup() as group:
             group.create_task(wakeups.run(ended))
@@ -65,7 +65,7 @@ async def keep(told: argparse.Namespace) -> int:
     """Run the upkeep until told to stop."""
     stop = Stop()
     async with await Database.open(told.dsn, name="victim") as db:
-        wakeups = Wakeups(told.dsn)
+        wakeups = Wakeups(told.dsn, trouble=db.trouble)
         async with asyncio.TaskGroup() as group:
             group.create_task(wakeups.run(stop.draining))
             group.create_task(Upkeep(db, wakeups).run(stop.draining))

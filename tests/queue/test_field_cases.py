@@ -215,19 +215,24 @@ async def test_times_that_python_cannot_hold_are_forbidden(database: Database) -
 
 
 async def test_a_lanes_number_is_spent_once(database: Database) -> None:
-    """FO-042: a thousand jobs of one kind, by many callers at once and in one batch: one lane, one number; and the
-    number is 64 bits wide.
+    """FO-042: a thousand jobs of one kind, by many callers at once and in one batch: one lane, one number for it and
+    one for its block; the last number that there is still works.
     """
     engine = await Engine.start(database, LEASE)
     await engine.enqueue()
-    before = await database.fetchval("select last_value from duly.lane_id_seq")
+    spent = "select (select last_value from duly.lane_number), (select last_value from duly.lane_block_id_seq)"
+    before = await database.fetchrow(spent)
     await engine.enqueue(500)
     await asyncio.gather(*(engine.enqueue() for _ in range(100)))
     await engine.put(*(new_job() for _ in range(400)))
-    assert await database.fetchval("select last_value from duly.lane_id_seq") == before
-    await database.execute("select setval('duly.lane_id_seq', (2 ^ 31)::bigint)")
-    await engine.enqueue(kind="next")
-    assert len(await engine.claim(kinds=("next",))) == 1
+    assert await database.fetchrow(spent) == before
+    await database.execute(
+        """select setval('duly.lane_number', (2 ^ 32)::bigint - 2),
+                  setval('duly.lane_block_id_seq', (2 ^ 31)::bigint - 2)"""
+    )
+    await engine.enqueue(kind="last")
+    assert len(await engine.claim(kinds=("last",))) == 1
+    await engine.sound()
 
 
 async def test_every_digit_arrives(database: Database) -> None:

@@ -36,8 +36,7 @@ async def finished(
     ids = [uuid7(int(start.timestamp() * 1000) + k * 80_000_000 // max(n, 1)) for k in range(n)]
     values = (ids, engine.owner.account_id, engine.owner.project_id, start + timedelta(days=days_after), state)
     await engine.db.execute(
-        """insert into duly.lane (account_id, project_id, queue, kind) values ($1, $2, 'default', 'k')
-           on conflict do nothing""",
+        "select duly.make_lanes(array[$1::integer], array[$2::integer], '{default}', '{k}', '{}')",
         *values[1:3],
     )
     async with engine.db.transaction() as session:

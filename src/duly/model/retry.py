@@ -45,7 +45,7 @@ class Backoff:
                 return self._saturate(self.base.total_seconds() * n)
             case "fixed":
                 return self._saturate(self.base.total_seconds())
-            case "steps":
+            case "steps":  # pragma: no branch (the last kind)
                 return (
                     self._saturate(self.steps[min(n, len(self.steps)) - 1].total_seconds())
                     if self.steps

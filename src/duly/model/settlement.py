@@ -52,7 +52,7 @@ def settlement(job: ClaimedJob, outcome: Outcome, ran_for: timedelta, rng: rando
             return Settlement(job.id, job.attempt, "snooze", delay=_clamped(delay), report=report)
         case Interrupted(report=report):
             return Settlement(job.id, job.attempt, "interrupted", report=report)
-        case Retry(report=report, at_least=at_least):
+        case Retry(report=report, at_least=at_least):  # pragma: no branch (the last outcome)
             return _after_failure(job, report, at_least, job.age + ran_for, rng)
 
 

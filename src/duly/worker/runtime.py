@@ -228,8 +228,8 @@ class Worker:
             self._db.trouble.failed("register", error)
             return  # the heartbeat will notice again
         self._db.trouble.fine("register")
-        if self._heartbeat is not None:
-            self._heartbeat.worker_id = self._worker_id
+        assert self._heartbeat is not None  # it was the one to notice
+        self._heartbeat.worker_id = self._worker_id
 
 
 async def _set(event: asyncio.Event) -> None:
