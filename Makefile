@@ -38,7 +38,7 @@ bench: $(READY) ## Run the benchmarks: a table, and JSON in bench/results. ARGS=
 	$(BIN)/python -m bench $(ARGS)
 
 crash: $(READY) ## Run the crash matrix and write docs/reference/crash-matrix.md. ARGS="settle claim-after" for some, no page.
-	@cd tests && exec $(abspath $(BIN))/python -m matrix $(ARGS)
+	@PYTHONPATH=tests exec $(BIN)/python -m matrix $(ARGS)
 
 soak: $(READY)  ## Half an hour of kills, stops, crashes and wrong clocks, then an audit. ARGS="--minutes 2".
 	$(BIN)/python -m bench.soak $(ARGS)
