@@ -344,6 +344,32 @@ def _days() -> list[Cell]:
     ]  # fmt: skip
 
 
+def _retention() -> list[Cell]:
+    prune, drop = Cell("prune", B, KILL, ""), Cell("drop day", B, KILL, "")
+    none = "Nothing is gone; the next process prunes the same rows."
+    gone = "The rows are gone, all of each job's; the next process finds none."
+    there = "The day is still there; the next process drops it."
+    dropped = "The day is gone, all three tables of it; the next process finds none."
+    again = TROUBLE
+    return [
+        replace(prune, why=none),
+        replace(prune, step=I, why=none),
+        replace(prune, step=A, why=gone),
+        replace(prune, step=I, fault=STOP,
+                why="Other processes find it busy and come back later; claims and settles are not held up."),
+        replace(prune, fault=QUESTION, why=none, says=again),
+        replace(prune, step=A, fault=ANSWER, why=gone, says=again),
+        replace(prune, step=I, fault=CRASH, why=none, says=again),
+        replace(prune, step=I, fault=DISK, why=none, says=again),
+        replace(drop, why=there),
+        replace(drop, step=I, why=there),
+        replace(drop, step=A, why=dropped),
+        replace(drop, fault=QUESTION, why=there, says=again),
+        replace(drop, step=A, fault=ANSWER, why=dropped, says=again),
+        replace(drop, step=I, fault=CRASH, why=there, says=again),
+    ]  # fmt: skip
+
+
 def _by_hand(path: str, told: str, repeated: str, **expected: object) -> Sequence[Cell]:
     """What a client does to one job: `told` when it has an effect, `repeated` when it had one before."""
     cell = replace(Cell(path, B, KILL, ""), **expected)  # type: ignore[arg-type]
@@ -397,6 +423,7 @@ CELLS: tuple[Cell, ...] = (
     *_rescue(),
     *_segments(),
     *_days(),
+    *_retention(),
     *_by_hand("cancel", "cancelled", "cancelled", state="cancelled", ledgers=((),), runs=(0, 0)),
     *_by_hand("run now", "run", "wrong_state"),
     *_by_hand("redrive", "redriven", "wrong_state", ledgers=(("error", "success"),)),

@@ -149,4 +149,4 @@ allowed only where the ledger has a `worker_lost` or `interrupted` attempt that 
 done with the answer. Whether it was committed is looked up while the fault is on. A statement that never arrives, and
 an answer that never arrives after its commit, are lost by a proxy that knows the statement. A server is killed with
 SIGKILL, with fsync on. The full disk is simulated: a trigger on the table that is written raises `disk_full` (53100),
-the error of a server that cannot extend a file. There is no path for retention yet: nothing drops days."""
+the error of a server that cannot extend a file."""

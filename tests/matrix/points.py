@@ -107,7 +107,7 @@ def _has_effect(name: str, answer: Any) -> bool:
     match name, answer:
         case "promote", Promoted(count=count):
             return count > 0
-        case (("claim" | "rescue" | "retire" | "move" | "add_days" | "give_back"), _):
+        case (("claim" | "rescue" | "retire" | "move" | "add_days" | "drop_day" | "give_back"), _):
             return bool(answer)
         case _:
             return True

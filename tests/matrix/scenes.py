@@ -18,6 +18,7 @@ from matrix.refusing import NEW_TABLE
 from matrix.victim import DRAINING_HANDLER, FINISH, HANDLER
 from support.crash_driver import KIND
 from support.engine import Engine
+from support.old_days import finished, make_day
 from support.sessions import until
 
 Role = Literal["work", "keep", "ask"]
@@ -171,6 +172,20 @@ async def _no_days(stage: Stage) -> None:
     )
 
 
+async def _an_old_day(stage: Stage) -> None:
+    """One job, and a day of long ago: two jobs that are old enough to go and a dead letter that is not."""
+    await stage.enqueue()
+    day = await make_day(stage.db, 40)
+    await finished(stage.engine, day, 2)
+    await finished(stage.engine, day, 1, state="dead")
+
+
+async def _a_day_of_the_past(stage: Stage) -> None:
+    """One job, and a day of which nothing is to be kept."""
+    await stage.enqueue()
+    await finished(stage.engine, await make_day(stage.db, 100), 3)
+
+
 def _by_hand(call: str, prepare: Callable[[Stage], Awaitable[None]], committed: str, write: str) -> Scene:
     return Scene("ask", call, f"duly.{call}(", committed, write, prepare)
 
@@ -182,6 +197,8 @@ _RETIRED = "select exists (select from duly.retired)"
 _FORGOTTEN = """select not exists (select from duly.retired where line = 'ready' and segment < 4)
                 and (select last_value from duly.ready_floor) >= 4"""
 _RENEWED = "select every(w.heartbeat_at > l.claimed_at) from duly.worker w join duly.lease l on l.worker_id = w.id"
+_OLD = "select count(*) = 1 from duly.job where id < duly.uuid7_floor(now() - interval '35 days')"
+_DROPPED = "select to_regclass(to_char((now() at time zone 'utc')::date - 100, '\"duly.job_\"YYYYMMDD')) is null"
 _UNDER_WAY = Scene("work", HANDLER, "", None, None, _one_ready)
 
 SCENES: dict[str, Scene] = {
@@ -220,6 +237,8 @@ SCENES: dict[str, Scene] = {
         leaves=_FORGOTTEN,
     ),
     "new days": Scene("keep", "add_days", "duly.add_days(", _DAYS % 1, NEW_TABLE, _no_days, leaves=_DAYS % 4),
+    "prune": Scene("keep", "prune_day", "duly.prune_day(", _OLD, "delete on outcome", _an_old_day, leaves=_OLD),
+    "drop day": Scene("keep", "drop_day", "duly.drop_day(", _DROPPED, None, _a_day_of_the_past, leaves=_DROPPED),
     "cancel": _by_hand("cancel", _one_for_later, "select exists (select from duly.outcome)", "insert on outcome"),
     "run now": _by_hand("run_now", _one_for_later, "select exists (select from duly.ready)", "insert on ready"),
     "redrive": _by_hand("redrive", _one_dead, "select exists (select from duly.redrive)", "insert on redrive"),
