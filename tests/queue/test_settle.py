@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import uuid4
 
+import asyncpg
 import pytest
 
 from duly import queue
@@ -212,6 +213,22 @@ async def test_the_same_job_twice_in_a_batch_is_settled_once(database: Database)
     job = await engine.running()
     assert await engine.settle(settled(job, "succeeded"), settled(job, "succeeded")) <= {job.id}
     assert len(await engine.attempts(job.id)) == 1
+    await engine.sound()
+
+
+async def test_an_edge_that_does_not_exist_is_refused(database: Database) -> None:
+    """A caller in another language makes a slip: the statement fails and the lease stands; the job is not lost."""
+    engine = await Engine.start(database)
+    job = await engine.running()
+    with pytest.raises(asyncpg.CheckViolationError):
+        await database.fetch(
+            "select duly.settle($1, $2, $3, $4, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
+            engine.worker_id,
+            [job.id],
+            [job.attempt],
+            ["finished"],
+        )
+    assert (await engine.view(job.id)).state == State.RUNNING
     await engine.sound()
 
 

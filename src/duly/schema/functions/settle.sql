@@ -60,7 +60,7 @@ begin
         insert into duly.outcome (job_id, state, reason, attempt, final_attempt, result, finished_at)
         select d.job_id, d.way, case when d.way = 'dead' then coalesce(d.reason, 'attempts_exhausted') end,
                case when d.edge = 'release' or d.outcome is null then d.attempt - 1 else d.attempt end, d.final_attempt, d.result, v_now
-        from decided d where d.way in ('succeeded', 'dead', 'cancelled')
+        from decided d where d.way not in ('retry', 'snooze', 'interrupted', 'release')   -- an unknown one is no state: all is refused
     ), again as (
         insert into duly.scheduled (job_id, account_id, priority, attempt, lane_id, run_at, final_attempt, trigger)
         select d.job_id, d.account_id, d.priority, d.attempt + 1, d.lane_id, v_now + make_interval(secs => d.delay_seconds),
