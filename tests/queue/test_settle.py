@@ -216,6 +216,22 @@ async def test_the_same_job_twice_in_a_batch_is_settled_once(database: Database)
     await engine.sound()
 
 
+async def test_an_old_attempt_in_the_same_batch_does_not_stand_before_the_one_that_runs(database: Database) -> None:
+    """A worker that lost a job and claimed it again brings both outcomes at once: the one under the lease counts, in
+    whatever order they stand.
+    """
+    engine = await Engine.start(database)
+    for order in (1, -1):
+        old = await engine.running()
+        await engine.finish(old, "retry")
+        await engine.due_now(old.id)
+        now = await engine.claim_one()
+        both = [settled(old, "dead"), settled(now, "succeeded")][::order]
+        assert await engine.settle(*both) == {now.id}
+        assert (await engine.view(now.id)).state == State.SUCCEEDED
+    await engine.sound()
+
+
 async def test_an_edge_that_does_not_exist_is_refused(database: Database) -> None:
     """A caller in another language makes a slip: the statement fails and the lease stands; the job is not lost."""
     engine = await Engine.start(database)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -98,11 +98,8 @@ async def settle(db: Executor, worker_id: int, settlements: Sequence[Settlement]
     """
     if not settlements:
         return frozenset()
-    once = {s.job_id: s for s in reversed(settlements)}
-    if len(once) < len(settlements):  # the first word counts; a second one for the same job has no lease any more
-        first = set(map(id, once.values()))
-        again = frozenset(s.job_id for s in settlements if id(s) not in first)
-        return again | await settle(db, worker_id, list(once.values()))
+    if len({s.job_id for s in settlements}) < len(settlements):
+        return await _settle_named_twice(db, worker_id, settlements)
     reports = [
         None if s.report is None else sound_report(s.report, "success" if s.edge == "succeeded" else "error")
         for s in settlements
@@ -123,6 +120,16 @@ async def settle(db: Executor, worker_id: int, settlements: Sequence[Settlement]
         _column([_result(s.result) for s in settlements]),
     )
     return frozenset(row["refused"] for row in rows)
+
+
+async def _settle_named_twice(db: Executor, worker_id: int, settlements: Sequence[Settlement]) -> frozenset[UUID]:
+    """Of several for one job only the latest attempt can have a lease, and of that the first word counts."""
+    once: dict[UUID, Settlement] = {}
+    for s in settlements:
+        if s.job_id not in once or s.attempt > once[s.job_id].attempt:
+            once[s.job_id] = s
+    again = frozenset(job_id for job_id, times in Counter(s.job_id for s in settlements).items() if times > 1)
+    return again | await settle(db, worker_id, list(once.values()))
 
 
 async def give_back(db: Executor, worker_id: int, heard: Sequence[UUID], segments: LiveSegments) -> int:
