@@ -1,6 +1,6 @@
 # Everything here works on a fresh clone with Python 3.11 or newer, make and gcc: the first target that needs it sets up .venv.
 .DEFAULT_GOAL := help
-.PHONY: help up test coverage check format bench crash soak lock clean
+.PHONY: help up test coverage check format bench crash machine soak lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
@@ -22,6 +22,9 @@ coverage: $(READY) ## Run all tests under coverage; the engine's packages must b
 	$(BIN)/coverage run -m pytest -n auto --maxprocesses 4 --dist worksteal --timeout 300 $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
+
+machine: $(READY) ## Drive the engine through random orders of everything, 10 minutes long (DULY_MACHINE_MINUTES).
+	DULY_MACHINE=long $(BIN)/python -m pytest -s tests/machine $(ARGS)
 
 check: $(READY) ## Lint, format check, types, import contracts, changelog fragments.
 	$(BIN)/ruff check .

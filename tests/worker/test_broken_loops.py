@@ -42,6 +42,7 @@ async def test_a_broken_heartbeat_ends_the_worker_loudly(
                 await it.run
         assert it.worker.fenced
         await until_true(lambda: handler.stopped)
+        it.worker._on_heartbeat_failed(RuntimeError("once more"))  # too late to matter
 
 
 async def test_a_broken_settler_ends_the_worker_loudly(
