@@ -31,10 +31,10 @@ _EVERYTHING = """
     ), ledger as (
         select job_id, number, trigger, outcome, worker_id from duly.attempt order by job_id, number
     ), fact as (
-        select j.id, j.lane_id, (l.account_id, l.project_id, l.queue, l.kind, l.concurrency_key)
+        select j.id, j.lane_id, (b.account_id, b.project_id, b.queue, b.kind, l.concurrency_key)
                    = (j.account_id, j.project_id, j.queue, j.kind, coalesce(j.concurrency_key, '')) as lane_fits,
                array(select d.after_attempt from duly.redrive d where d.job_id = j.id) as redrives
-        from duly.job j join duly.lane l on l.id = j.lane_id
+        from duly.job j join duly.lane l on l.id = j.lane_id join duly.lane_block b on b.id = l.block_id
     ), worker as (
         select id, extract(epoch from lease_expires_at - clock_timestamp())::float8 as in_s from duly.worker
     ), shown as (

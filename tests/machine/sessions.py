@@ -74,8 +74,9 @@ class Sessions:
         self.owners = [first, await new_owner(main, first.account_id), await new_owner(main)]
         for owner in self.owners:
             await main.execute(
-                """insert into duly.lane (account_id, project_id, queue, kind, concurrency_key)
-                   select $1, $2, q, k, c from unnest($3::text[]) q, unnest($4::text[]) k, unnest($5::text[]) c""",
+                """select duly.make_lanes(
+                       array_agg($1::integer), array_agg($2::integer), array_agg(q), array_agg(k), array_agg(c))
+                   from unnest($3::text[]) q, unnest($4::text[]) k, unnest($5::text[]) c""",
                 owner.account_id,
                 owner.project_id,
                 queues,

@@ -125,11 +125,19 @@ class Claim(Statement[list[ClaimedJob] | None]):
         return job.place == "ready" and job.spec.kind in self.kinds and (queues is None or job.spec.queue in queues)
 
     def _in_order(self, due: dict[UUID, Job], ids: set[UUID]) -> None:
-        """Inside a lane nothing is left behind that has a higher priority (a lower number) than what was taken."""
-        for lane in {due[job_id].lane for job_id in ids}:
-            taken = max(job.spec.priority for job in due.values() if job.lane == lane and job.id in ids)
-            left = [job.spec.priority for job in due.values() if job.lane == lane and job.id not in ids]
+        """Of the jobs of a lane that became due just now, nothing is left behind that has a higher priority (a lower
+        number) than what was taken. Others have aged: the time that passed here may be worth some levels.
+        """
+        fresh = [job for job in due.values() if job.spec.delay is None and not job.claims and job.attempt == 1]
+        for lane in {job.lane for job in fresh if job.id in ids}:
+            taken = max(job.spec.priority for job in fresh if job.lane == lane and job.id in ids)
+            left = [job.spec.priority for job in fresh if job.lane == lane and job.id not in ids]
             assert not left or taken <= min(left), "claimed past a higher priority"
+
+
+def _expired(job: Job) -> bool:
+    """Its time is long past, or far ahead."""
+    return job.spec.expires_at is not None and job.spec.expires_at.year < 2020
 
 
 def _as_promised(job: Job, got: ClaimedJob, worker: int) -> Job:
@@ -137,7 +145,7 @@ def _as_promised(job: Job, got: ClaimedJob, worker: int) -> Job:
     assert (got.attempt, got.final_attempt, got.trigger) == (job.attempt, job.final_attempt, job.trigger)
     assert (got.account_id, got.project_id, got.queue, got.kind) == job.lane[:4]
     assert (got.max_attempts, got.priority, got.body) == (spec.retry.max_attempts, spec.priority, spec.body)
-    assert got.expired == (spec.expires_at is not None and spec.expires_at.year < 2020), "expired"
+    assert got.expired == _expired(job), "expired"
     assert abs(got.age.total_seconds() - job.age_s) < HOUR_S / 2, "age"
     assert job.attempt <= job.final_attempt, "claimed past its budget"
     assert job.claims.count(job.attempt) <= job.releases.count(job.attempt), "one attempt claimed twice"
@@ -298,6 +306,8 @@ class Redrive(Control):
     def _expected(self, view: View, job: Job) -> str:
         if not self._takes(job) or job.row != self.row:
             return "wrong_state"
+        if _expired(job):
+            return "expired"
         view.put(model.redriven(job))
         return "redriven"
 

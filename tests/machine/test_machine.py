@@ -60,7 +60,8 @@ EDGES = frozenset(
     settle refused: content|after a request: cancelled|after a request: succeeded
     interrupted too often: ready|interrupted too often: dead|give_back
     cancel: cancelled|cancel: requested|cancel: final|cancel: missing|heartbeat: abort|heartbeat: gone
-    runnow: run|runnow: wrong_state|runnow: missing|redrive: redriven|redrive: wrong_state|redrive: missing
+    runnow: run|runnow: wrong_state|runnow: missing
+    redrive: redriven|redrive: wrong_state|redrive: missing|redrive: expired
     promote: schedule|promote: retry|promote: recovery|promote after a minute
     rescue worker_lost|rescue timeout|rescue: scheduled|rescue: dead|rescue: cancelled|rescue: worker forgotten
     advance|move ready|move lease|move: held rows passed by|retire|retire: held back|floor raised|segment kept
