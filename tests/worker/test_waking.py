@@ -178,3 +178,20 @@ async def test_a_worker_never_sleeps_longer_than_it_said(
     slept = [(rest.total_seconds(), wait_s) for rest, wait_s in zip(rests, waits, strict=True)]
     assert max(wait_s for _, wait_s in slept) > 30
     assert [(said, wait_s) for said, wait_s in slept if wait_s > 1 and wait_s > said + 1] == []
+
+
+async def test_the_next_job_of_a_full_queue_starts_when_one_ends(database: Database, database_url: str) -> None:
+    """One at a time in a queue with limit 1, and a poll that comes too late for all of them: the worker looks again
+    when it has settled one.
+    """
+    engine = await Engine.start(database)
+    await queue.set_queue(database, engine.owner.project_id, "default", queue.QueueSettings(concurrency=1))
+
+    async def handler(job: ClaimedJob) -> Outcome:
+        await asyncio.sleep(0.01)
+        return Success()
+
+    slow = timedelta(hours=1)
+    async with working(database, database_url, {"k": handler}, poll_min=slow, poll_max=slow):
+        await engine.enqueue(10)
+        await until(lambda: database.fetchval("select count(*) = 10 from duly.outcome"))

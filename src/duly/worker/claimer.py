@@ -32,6 +32,7 @@ class Slots:
         self.total = total
         self.taken = 0
         self._freed = asyncio.Event()
+        self.ended = asyncio.Event()  # a job of ours was settled: where a limit held others back, there may be room
 
     @property
     def free(self) -> int:
@@ -43,6 +44,11 @@ class Slots:
     def give(self, n: int) -> None:
         self.taken -= n
         self._freed.set()
+
+    def end(self, n: int) -> None:
+        """n jobs were settled."""
+        self.give(n)
+        self.ended.set()
 
     async def room(self, at_most: int) -> int:
         """How many to claim: what is free, after a moment's wait for a better batch when that is little. 0: nothing
@@ -113,6 +119,8 @@ class Claimer:
             if room == 0:
                 continue
             wait = delay * random.uniform(0.75, 1.25)
+            if main:
+                self._slots.ended.clear()
             self._slots.take(room)  # before anything is awaited: the other loop must not count on the same slots
             try:
                 jobs = await self._claim(room, wait if idle and main else timedelta(0))
@@ -133,11 +141,11 @@ class Claimer:
                 continue
             self._plenty.clear()
             if main:
-                await first_of(self._woken, stopping, limit_s=wait.total_seconds())
+                await first_of(self._woken, self._slots.ended, stopping, limit_s=wait.total_seconds())
                 if self._woken.is_set():
                     self._woken.clear()
                     delay, idle = self._config.poll_min, False
-                else:
+                elif not self._slots.ended.is_set():
                     delay, idle = min(delay * 2, self._config.poll_max), True
 
     async def _claim(self, room: int, rest: timedelta) -> list[ClaimedJob]:
