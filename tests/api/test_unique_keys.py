@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from uuid import UUID
 
 from api.harness import TARGET, Api, Worker, assert_problem
 from duly.api.documents import JobDocument
-from duly.queue import Database
+from duly.model import NewJob, Unique
+from duly.queue import Database, enqueue
+from support.sessions import holding
 
 
 async def test_a_job_shows_its_key(api: Api) -> None:
@@ -87,3 +90,31 @@ async def test_redrive_of_a_job_whose_key_is_taken(api: Api, worker: Worker) -> 
     assert (await api.job(dead["id"]))["state"] == "dead"
     await api.post(f"/v1/jobs/{other['id']}/cancel")
     assert (await api.post(f"/v1/jobs/{dead['id']}/redrive")).status_code == 202
+
+
+async def test_an_open_transaction_holds_up_its_rival_only(api: Api, database: Database, database_url: str) -> None:
+    """Somebody's library call holds a key and has not committed: those who want it are told to come again, in a second
+    or so, and everybody else is served.
+    """
+    await api.create()  # the lane is there
+    job = NewJob("http", {}, unique=Unique("k"))
+    async with holding(database_url) as (session, transaction):
+        await enqueue(session, [(api.project.owner, job)])
+        rivals = [asyncio.create_task(api.post("/v1/jobs", {"url": TARGET, "unique_key": "k"})) for _ in range(3)]
+        others = await asyncio.gather(*(api.post("/v1/jobs", {"url": TARGET}) for _ in range(20)))
+        assert {answer.status_code for answer in others} == {201}
+        for answer in await asyncio.gather(*rivals):
+            assert_problem(answer, 503)
+            assert answer.headers["retry-after"]
+        await transaction.commit()
+    assert_problem(await api.post("/v1/jobs", {"url": TARGET, "unique_key": "k"}), 409)
+
+
+async def test_keep_of_a_job_that_was_pruned(api: Api, worker: Worker, database: Database) -> None:
+    """Its key is held for its time, longer than the job is kept: 409, as there is nothing to show."""
+    first = await api.create(unique_key="k", unique_for="90d")
+    await worker.succeed()
+    for table, column in (("outcome", "job_id"), ("attempt", "job_id"), ("job", "id")):
+        await database.execute(f"delete from duly.{table} where {column} = $1", UUID(first["id"]))
+    answer = await api.post("/v1/jobs", {"url": TARGET, "unique_key": "k", "on_conflict": "keep"})
+    assert assert_problem(answer, 409)["job_id"] == first["id"]

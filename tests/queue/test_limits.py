@@ -206,3 +206,16 @@ async def test_a_limit_of_none_is_refused(database: Database) -> None:
     for settings in (QueueSettings(concurrency=0), QueueSettings(key_concurrency=-1)):
         with pytest.raises(asyncpg.CheckViolationError):
             await queue.set_queue(database, engine.owner.project_id, "q", settings)
+
+
+async def test_a_locked_queue_hides_no_other(database: Database, database_url: str) -> None:
+    """Its settings are being changed, in a transaction that stays open: its 200 lanes are passed by."""
+    engine = await Engine.start(database)
+    await limit(engine, "limited", concurrency=10)
+    await engine.put(*(new_job(queue="limited", concurrency_key=str(n), priority=0) for n in range(200)))
+    others = await engine.enqueue(5, queue="other")
+    async with holding(database_url) as (session, transaction):
+        await queue.set_queue(session, engine.owner.project_id, "limited", QueueSettings(concurrency=20))
+        assert {job.id for job in await engine.claim(10)} == set(others)
+        await transaction.commit()
+    assert len(await engine.claim()) == 20

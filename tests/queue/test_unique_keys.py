@@ -207,13 +207,22 @@ async def test_redrive_takes_the_key_again(database: Database) -> None:
     await engine.sound()
 
 
-async def test_redrive_of_a_key_for_a_time_needs_no_key(database: Database) -> None:
-    """It says how often jobs are made, not how often one runs."""
+async def test_redrive_of_a_job_with_a_key_for_a_time(database: Database) -> None:
+    """Its time goes on from its creation: it holds the key again until then, unless another took it; once its time is
+    over it runs without.
+    """
     engine = await Engine.start(database)
-    dead = await bring_to(engine, "dead", HOUR)
-    await database.execute("update duly.unique_key set expires_at = now()")
+    first = await bring_to(engine, "cancelled", HOUR)
+    other = await put(engine, keyed(until=HOUR))
+    assert await queue.redrive(database, engine.owner, first) == "key_taken"
+    await queue.cancel(database, engine.owner, other.job_id)
+    assert await queue.sweep_keys(database, (0, ""), 10) is None
+    assert await queue.redrive(database, engine.owner, first) == "redriven"
+    assert (await put(engine, keyed(until=HOUR))).other == first
+    await queue.cancel(database, engine.owner, first)
+    await database.execute("update duly.job set created_at = now() - interval '2 hours' where id = $1", first)
+    assert await queue.redrive(database, engine.owner, first) == "redriven"
     assert (await put(engine, keyed(until=HOUR))).result == "created"
-    assert await queue.redrive(database, engine.owner, dead) == "redriven"
 
 
 async def test_a_rollback_gives_the_key_back(database: Database, database_url: str) -> None:

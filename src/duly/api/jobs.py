@@ -82,7 +82,10 @@ async def create_job(request: Request, caller: Writer, services: ServicesHere) -
     shown = enqueued.other if enqueued.result == "kept" and enqueued.other else job.id
     headers = {**HEADERS, "location": f"{services.settings.base_url.rstrip('/')}/v1/jobs/{shown}"}
     if enqueued.result == "kept":
-        return JSONResponse(job_json(await _found(services, caller, str(shown))), 200, headers)
+        holder = await get_job(services.database, caller.owner, shown)
+        if holder is None:  # it has ended and was pruned; its key is held for a time still
+            raise UniqueKeyTakenError(job.unique.key if job.unique else "", shown)
+        return JSONResponse(job_json(holder), 200, headers)
     if enqueued.result == "repeated":
         headers["idempotency-replayed"] = "true"
     return JSONResponse(job_json(await _stored(services, caller.owner, job, enqueued)), 201, headers)

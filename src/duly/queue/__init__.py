@@ -37,7 +37,7 @@ from duly.queue.segments import (
     segment_holders,
     segment_rows,
 )
-from duly.queue.turning import Promoted, Rescued, add_days, promote, rescue, sweep_keys
+from duly.queue.turning import Promoted, Rescued, add_days, end_unread_claims, promote, rescue, sweep_keys
 
 __all__ = [
     "AttemptView",
@@ -65,6 +65,7 @@ __all__ = [
     "conservation",
     "deregister",
     "drop_day",
+    "end_unread_claims",
     "enqueue",
     "forget_redrives",
     "get_job",

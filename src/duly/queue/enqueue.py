@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from duly.queue.database import Executor
 
 _ENQUEUE = """
     select place, result, stored_at, other
-    from duly.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+    from duly.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
 """
 
 
@@ -40,9 +40,14 @@ class Enqueued(NamedTuple):
     other: UUID | None = None
 
 
-async def enqueue(db: Executor, items: Sequence[tuple[Owner, NewJob]]) -> list[Enqueued]:
+async def enqueue(
+    db: Executor, items: Sequence[tuple[Owner, NewJob]], *, patience: timedelta | None = None
+) -> list[Enqueued]:
     """Enqueue all in one statement; the answers stand in the same order. On a `Database` they are committed on return;
     on a `Session` they exist once its transaction commits. An exception means that nothing was stored.
+
+    A rival that is not committed (the same unique key, the same new lane) is waited for, at most `patience` (None: as
+    the session is set): then DatabaseBusyError. For a Database only: a session's transaction would go on with it.
     """
     if not items:
         return []
@@ -68,6 +73,7 @@ async def enqueue(db: Executor, items: Sequence[tuple[Owner, NewJob]]) -> list[E
         [json.dumps(job.payload, ensure_ascii=False, allow_nan=False) for job in jobs],
         [job.body for job in jobs],
         *_unique(jobs),
+        None if patience is None else f"{patience // timedelta(milliseconds=1)}ms",
     )
     answers: list[Any] = [None] * len(jobs)
     for row in rows:

@@ -68,6 +68,12 @@ async def sweep_keys(db: Executor, after: tuple[int, str], limit: int) -> tuple[
     return None if row is None or row["p_project"] is None else (row["p_project"], row["p_key"])
 
 
+async def end_unread_claims(db: Executor, after: timedelta) -> int:
+    """End claims whose client has not read the answer for that long and has given up; returns how many."""
+    ended: int = await db.fetchval("select duly.end_unread_claims($1)", after.total_seconds())
+    return ended
+
+
 async def add_days(db: Executor, ahead: int) -> int:
     """Make the day partitions of the facts up to `ahead` days from now; returns how many were made."""
     made: int = await db.fetchval("select duly.add_days($1)", ahead)

@@ -105,7 +105,7 @@ async def _drop_functions(connection: Connection, schema: str) -> None:
         await connection.execute(f"drop view if exists {schema}.{row['name']} cascade")
     functions = await connection.fetch(
         """select p.oid::regprocedure::text as signature from pg_proc p
-           join pg_namespace n on n.oid = p.pronamespace where n.nspname = $1""",
+           join pg_namespace n on n.oid = p.pronamespace where n.nspname = $1 and p.prokind = 'f'""",
         schema,
     )
     for row in functions:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from duly.model import NewJob
-from duly.model.errors import DatabaseUnavailableError, IdConflictError, UniqueKeyTakenError
+from duly.model.errors import DatabaseBusyError, DatabaseUnavailableError, IdConflictError, UniqueKeyTakenError
 from duly.queue import Enqueued, Executor, Owner, enqueue
 from duly.service.coalescing import Bounds, Coalescer
 
+PATIENCE = timedelta(seconds=1)  # for a rival's open transaction: others wait behind this statement
 ROW_BYTES = 1_024  # what a job weighs beside its body and payload
 
 
@@ -44,7 +46,10 @@ class Creator:
 
     async def _enqueue(self, items: Sequence[tuple[Owner, NewJob]]) -> Sequence[Enqueued | BaseException]:
         try:
-            return await enqueue(self._db, items)
+            return await enqueue(self._db, items, patience=PATIENCE)
+        except DatabaseBusyError as error:  # one of them waits for somebody's transaction: the others need not
+            if len(items) == 1:
+                return [error]
         except DatabaseUnavailableError:
             raise
         except Exception as error:
@@ -55,7 +60,7 @@ class Creator:
 
     async def _enqueue_alone(self, item: tuple[Owner, NewJob]) -> Enqueued | BaseException:
         try:
-            [enqueued] = await enqueue(self._db, [item])
+            [enqueued] = await enqueue(self._db, [item], patience=PATIENCE)
         except Exception as error:
             return error
         return enqueued

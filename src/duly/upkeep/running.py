@@ -15,7 +15,7 @@ import asyncpg
 from duly import queue
 from duly.model.errors import DatabaseUnavailableError
 from duly.model.retention import Retention
-from duly.queue.database import Database
+from duly.queue.database import STATEMENT_LIMIT, Database
 from duly.queue.trouble import Trouble
 from duly.upkeep.promoter import Promoter
 from duly.upkeep.pruner import Pruner
@@ -33,6 +33,7 @@ _SEGMENTS_EVERY = timedelta(seconds=1)
 _SEGMENTS_EVERY_BUSY = timedelta(milliseconds=250)  # a drained segment costs every claim until it is retired
 _DAYS_EVERY = timedelta(hours=1)
 _DAYS_AHEAD = 4
+_UNREAD_EVERY = timedelta(seconds=5)
 _KEYS_EVERY = timedelta(minutes=10)
 _KEYS_BATCH = 500
 _FIRST_KEY = (0, "")
@@ -48,6 +49,7 @@ class Upkeep:
         self._pruner = Pruner(db, retention)
         self._keepers = (SegmentKeeper(db, "ready"), SegmentKeeper(db, "lease"))
         self._swept_to = _FIRST_KEY
+        self._unread_after = 1.5 * STATEMENT_LIMIT
         self._watching_since: float | None = None  # monotonic seconds; None: the last rescue failed, or there was none
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -59,6 +61,7 @@ class Upkeep:
             group.create_task(every(self.segments_step, stopping, trouble, "segments"))
             group.create_task(every(self.days_step, stopping, trouble, "days"))
             group.create_task(every(self.keys_step, stopping, trouble, "keys"))
+            group.create_task(every(self.unread_step, stopping, trouble, "unread claims"))
             group.create_task(every(self.retention_step, stopping, trouble, "retention"))
 
     async def rescue_step(self) -> timedelta:
@@ -84,6 +87,13 @@ class Upkeep:
         """Make the partitions of the days to come."""
         await queue.add_days(self._db, _DAYS_AHEAD)
         return _jittered(_DAYS_EVERY)
+
+    async def unread_step(self) -> timedelta:
+        """End claims that a stopped process or a dead link keeps from their commit."""
+        ended = await queue.end_unread_claims(self._db, self._unread_after)
+        if ended:
+            log.warning("ended claims whose answer nobody reads", extra={"claims": ended})
+        return _jittered(_UNREAD_EVERY)
 
     async def keys_step(self) -> timedelta:
         """Forget unique keys that nobody holds any more, one batch."""

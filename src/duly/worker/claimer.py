@@ -181,6 +181,10 @@ class Claimer:
             if not self._under_way:
                 self._quiet.set()
 
+    def doubt(self) -> None:
+        """Whether the database has leases for us that we do not know of is to be looked up before the next claim."""
+        self._unheard = True
+
     async def last_word(self, db: Database) -> None:
         """At the end, when no claim is under way any more: give back what none of them was heard to bring."""
         if self._unheard:

@@ -24,6 +24,7 @@ log = logging.getLogger("duly.worker")
 _OVERTIME = timedelta(seconds=2)
 
 Why = Literal["interrupted", "cancelled", "overdue"]
+Token = tuple[UUID, int]  # job and attempt: an old attempt may still be ending while a new one runs
 
 
 @dataclass(slots=True)
@@ -41,8 +42,8 @@ class Executor:
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         self._handlers = handlers
-        self._running: dict[UUID, Running] = {}
-        self._why: dict[UUID, Why] = {}
+        self._running: dict[Token, Running] = {}
+        self._why: dict[Token, Why] = {}
         self._rng = random.Random()
 
     @property
@@ -50,16 +51,16 @@ class Executor:
         return len(self._running)
 
     def job_ids(self) -> set[UUID]:
-        """What runs now."""
-        return set(self._running)
+        """The jobs that run now."""
+        return {job_id for job_id, _ in self._running}
 
     def started(self, job: ClaimedJob, task: asyncio.Task[None]) -> None:
         """Note the task that runs a job."""
-        self._running[job.id] = Running(job, task, time.monotonic())
+        self._running[job.id, job.attempt] = Running(job, task, time.monotonic())
 
     def ended(self, job: ClaimedJob) -> None:
-        self._running.pop(job.id, None)
-        self._why.pop(job.id, None)
+        self._running.pop((job.id, job.attempt), None)
+        self._why.pop((job.id, job.attempt), None)
 
     def abort_all(self) -> None:
         """Stop everything that runs; each ends as interrupted."""
@@ -77,22 +78,23 @@ class Executor:
 
     def abort(self, job_id: UUID, attempt: int) -> None:
         """Stop one attempt, because its cancelling was asked for."""
-        running = self._running.get(job_id)
-        if running is not None and running.job.attempt == attempt:
+        running = self._running.get((job_id, attempt))
+        if running is not None:
             self._abort(running, "cancelled")
 
     def _abort(self, running: Running, why: Why) -> None:
-        if running.job.id not in self._why:
-            self._why[running.job.id] = why
+        token = running.job.id, running.job.attempt
+        if token not in self._why:
+            self._why[token] = why
             if running.begun:  # cancelled before its first step a task never runs, and nothing would settle the job
                 running.task.cancel()
 
     async def execute(self, job: ClaimedJob) -> Settlement:
         """Run the job's handler and decide its edge. Never raises."""
-        running = self._running.get(job.id)
+        running = self._running.get((job.id, job.attempt))
         if running is not None:
             running.begun = True
-        if self._why.get(job.id) == "interrupted":
+        if self._why.get((job.id, job.attempt)) == "interrupted":
             return release(job)
         if job.expired:
             return expired(job)
@@ -105,7 +107,7 @@ class Executor:
         handler = self._handlers.get(job.kind)
         if handler is None:  # a claim asks for known kinds only
             return Retry(Report("error", error=f"this worker has no handler for kind {job.kind!r}"))
-        if job.id in self._why:
+        if (job.id, job.attempt) in self._why:
             return self._after_abort(job)
         task = _current_task()
         try:
@@ -122,7 +124,7 @@ class Executor:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             task.uncancel()
-        match self._why.get(job.id):
+        match self._why.get((job.id, job.attempt)):
             case "interrupted":
                 return Interrupted(Report("interrupted", error="the worker stopped while the attempt ran"))
             case "cancelled":

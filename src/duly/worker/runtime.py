@@ -62,7 +62,7 @@ class Worker:
         self._registered_at = 0.0
         self._slots = Slots(config.concurrency)
         self._executor = Executor(config.handlers)
-        self._settler = Settler(db.reserve, config.settle_batch, self._slots.end)
+        self._settler = Settler(db.reserve, config.settle_batch, self._slots.end, lambda: self._claimer.doubt())
         self._claimer = Claimer(
             db,
             config,

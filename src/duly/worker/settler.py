@@ -15,7 +15,7 @@ from uuid import UUID
 import asyncpg
 
 from duly import queue
-from duly.model.errors import DatabaseUnavailableError
+from duly.model.errors import DatabaseBusyError, DatabaseUnavailableError
 from duly.model.outcomes import Report
 from duly.model.settlement import Settlement
 from duly.queue.database import Database
@@ -23,6 +23,8 @@ from duly.worker.backing_off import database_pause
 from duly.worker.waiting import first_of
 
 log = logging.getLogger("duly.worker")
+
+_LOCKED_AT_MOST = 3
 
 # What one outcome may do to a batch. Values are mended before they are sent, so this is the second net.
 _OF_THE_CONTENT = (
@@ -35,15 +37,23 @@ _OF_THE_CONTENT = (
 
 
 class Settler:
-    """Collects settlements and writes them. `on_settled(n)` is called as slots become free."""
+    """Collects settlements and writes them.
 
-    def __init__(self, db: Database, batch: int, on_settled: Callable[[int], None]) -> None:
+    `on_settled(n)` is called as slots become free. `on_unsure()`: a release was sent and its answer lost. It is not
+    sent again: the same job may be claimed again meanwhile, under the same attempt number; who holds what is to be
+    compared with the database instead.
+    """
+
+    def __init__(
+        self, db: Database, batch: int, on_settled: Callable[[int], None], on_unsure: Callable[[], None] = lambda: None
+    ) -> None:
         self._db = db
+        self._on_unsure = on_unsure
         self._batch = batch
         self._on_settled = on_settled
         self._waiting: deque[tuple[int, Settlement]] = deque()
         self._came = asyncio.Event()
-        self._in_flight: dict[UUID, int] = {}
+        self._in_flight: set[tuple[UUID, int]] = set()
         self.refused_total = 0
         self.settled_total = 0
 
@@ -54,7 +64,7 @@ class Settler:
 
     def holding(self) -> set[UUID]:
         """The jobs whose outcomes are not yet confirmed."""
-        return {settlement.job_id for _, settlement in self._waiting} | self._in_flight.keys()
+        return {settlement.job_id for _, settlement in self._waiting} | {job_id for job_id, _ in self._in_flight}
 
     def add(self, settlement: Settlement, worker_id: int) -> None:
         """Hand over an outcome, under the worker id that claimed the job."""
@@ -75,24 +85,37 @@ class Settler:
             self._in_flight.update((s.job_id, s.attempt) for s in batch)
             try:
                 unwritten = await self._write(worker_id, batch)
+            except DatabaseBusyError as error:  # rolled back for certain
+                unwritten = batch if len(batch) == 1 else await self._write_apart(worker_id, batch)
+                if len(unwritten) == len(batch):
+                    self._db.trouble.failed("settle", error)
             except (DatabaseUnavailableError, asyncpg.PostgresError) as error:
                 self._db.trouble.failed("settle", error)
-                self._waiting.extendleft((worker_id, s) for s in reversed(batch))
-                self._landed(batch)
+                self._keep(worker_id, batch)
                 await asyncio.sleep(pause.next_s())
                 continue
             self._waiting.extend((worker_id, s) for s in unwritten)  # behind the others, to hold none of them up
             self._landed(batch)
             self._on_settled(len(batch) - len(unwritten))
-            self._db.trouble.fine("settle")
+            if len(unwritten) < len(batch):
+                self._db.trouble.fine("settle")
             if unwritten:
                 await asyncio.sleep(pause.next_s())
             else:
                 pause.reset()
 
+    def _keep(self, worker_id: int, batch: list[Settlement]) -> None:
+        """Put a batch whose answer was lost back in front, but for its releases."""
+        again = [s for s in batch if s.edge != "release"]
+        self._waiting.extendleft((worker_id, s) for s in reversed(again))
+        self._landed(batch)
+        if len(again) < len(batch):
+            self._on_unsure()
+            self._on_settled(len(batch) - len(again))
+
     def _landed(self, batch: list[Settlement]) -> None:
         for settlement in batch:
-            self._in_flight.pop(settlement.job_id, None)
+            self._in_flight.discard((settlement.job_id, settlement.attempt))
 
     def _next_batch(self) -> tuple[int, list[Settlement]]:
         worker_id = self._waiting[0][0]
@@ -110,6 +133,20 @@ class Settler:
                 return [one for part in batch for one in await self._write(worker_id, [part])]
             return await self._write_bare(worker_id, batch[0], error)
         return []
+
+    async def _write_apart(self, worker_id: int, batch: list[Settlement]) -> list[Settlement]:
+        """Write a batch one by one, because somebody has locked the lease of one of them; returns those still locked.
+        After a few that are, the rest waits for the next round.
+        """
+        locked: list[Settlement] = []
+        for place, one in enumerate(batch):
+            try:
+                locked += await self._write(worker_id, [one])
+            except (DatabaseUnavailableError, asyncpg.PostgresError) as error:
+                locked.append(one)
+                if not isinstance(error, DatabaseBusyError) or len(locked) >= _LOCKED_AT_MOST:
+                    return locked + batch[place + 1 :]
+        return locked
 
     async def _write_bare(self, worker_id: int, one: Settlement, why: Exception) -> list[Settlement]:
         log.error("an outcome could not be written as it is", extra={"job_id": str(one.job_id), "error": str(why)})

@@ -2,7 +2,7 @@
 -- that nothing is due in the lanes it serves.
 --
 -- A claim serves up to 8 lanes (see few_lanes.sql, next_lanes.sql), each with an equal part of what is left of p_limit, then up to 64 if
--- those were thin. It may return fewer than p_limit although one lane has more: claim again. p_closed and p_upwards_from
+-- those were thin, and again as long as it finds no room where a rival claims under a limit. It may return fewer than p_limit although one lane has more: claim again. p_closed and p_upwards_from
 -- are live_segments('ready'), a second or so old at most. With p_rest_seconds the worker says, before it looks, that it
 -- will sleep that long if it finds nothing (see wake.sql).
 create function duly.claim(
@@ -23,6 +23,8 @@ declare
     v_accounts integer[];
     v_lanes    bigint[];
     v_done     integer := 0;          -- lanes already served
+    v_shut     bigint[] := '{}';      -- blocks in which a rival claims, or a limit was reached meanwhile
+    v_room     integer;
     v_picked   tid[] := '{}';
     v_left     integer := p_limit;
     v_from     integer[] := '{}';     -- per lane served: its account,
@@ -38,29 +40,41 @@ begin
     if p_rest_seconds > 0 then
         perform duly.rest(p_rest_seconds);
     end if;
-    foreach v_count in array array[8, 64] loop
+    for v_round in 1 .. 20 loop
+        v_count := case v_round when 1 then 8 else 64 end;
         v_lanes := null;
         if v_count = 8 then
             select n.accounts, n.lanes into v_accounts, v_lanes
-            from duly.few_lanes(v_live, p_after_account, p_seen_accounts, p_seen_lanes, p_kinds, p_queues, v_count) n;
+            from duly.few_lanes(v_live, p_after_account, p_seen_accounts, p_seen_lanes, p_kinds, p_queues, v_shut, v_count) n;
         end if;
         v_few := v_lanes is not null;
         if not v_few then
             select n.accounts, n.lanes into v_accounts, v_lanes
-            from duly.next_lanes(v_live, p_after_account, p_seen_accounts, p_seen_lanes, p_kinds, p_queues, v_count) n;
+            from duly.next_lanes(v_live, p_after_account, p_seen_accounts, p_seen_lanes, p_kinds, p_queues, v_shut, v_count) n;
         end if;
         for i in v_done + 1 .. cardinality(v_lanes) loop
             exit when v_left = 0;
-            v_more := duly.pick(v_live, v_accounts[i], v_lanes[i], duly.room(
-                v_accounts[i], v_lanes[i], ceil(v_left::numeric / (cardinality(v_lanes) - i + 1))::integer, v_from, v_in, v_counts));
+            v_done := i;
+            v_room := duly.room(
+                v_accounts[i], v_lanes[i], ceil(v_left::numeric / (cardinality(v_lanes) - i + 1))::integer, v_from, v_in, v_counts);
+            if v_room = 0 then
+                v_shut := v_shut || (v_lanes[i] >> 32);
+                continue;
+            end if;
+            v_more := duly.pick(v_live, v_accounts[i], v_lanes[i], v_room);
             v_picked := v_picked || v_more;
             v_from := v_from || v_accounts[i];
             v_in := v_in || v_lanes[i];
             v_counts := v_counts || cardinality(v_more);
             v_left := p_limit - cardinality(v_picked);
-            v_done := i;
         end loop;
-        exit when v_left = 0 or v_few or cardinality(v_lanes) < v_count;
+        exit when v_left = 0;
+        if v_shut <> '{}' and v_picked = '{}' then   -- look past those
+            v_done := 0;
+        else
+            exit when v_few or v_round > 1 or cardinality(v_lanes) < v_count;
+        end if;
+        exit when cardinality(v_lanes) = 0;
     end loop;
     if cardinality(v_picked) = 0 then
         return;

@@ -101,8 +101,9 @@ begin
     if v_job.expires_at <= v_now then
         return 'expired';
     end if;
-    if v_job.unique_for in ('until_start', 'until_final') then
-        perform from duly.take_key(p_project, v_job.unique_key, p_job, v_job.unique_for, 'error') t where t.taken_by is not null;
+    if v_job.unique_key is not null then
+        perform from duly.take_key(p_project, v_job.unique_key, p_job, v_job.unique_for, 'error', v_job.created_at) t
+        where t.taken_by is not null;
         if found then
             return 'key_taken';
         end if;

@@ -3,6 +3,7 @@
 --   conflict: another job has this id; nothing was changed · taken, kept: the job `other` holds the unique key, and this one was
 --   not made; kept where p_on_conflicts says keep.
 -- A created job that took its unique key from a waiting one names that as `other`: it is cancelled.
+-- p_patience: how long to wait for each lock that a rival holds (a lock_timeout, for the rest of the transaction); null: as it is set.
 -- Due now goes to ready in the current segment, later to scheduled; the number is read inside the inserting statement,
 -- which already holds its lock on ready: see segment_holders.
 create function duly.enqueue(
@@ -10,7 +11,7 @@ create function duly.enqueue(
     p_priorities integer[], p_run_ats timestamptz[], p_delays double precision[], p_max_attempts integer[],
     p_timeouts double precision[], p_expires_ats timestamptz[], p_retries jsonb[], p_tags jsonb[], p_metadata jsonb[],
     p_payloads jsonb[], p_bodies bytea[], p_unique_keys text[] default '{}', p_unique_fors text[] default '{}',
-    p_on_conflicts text[] default '{}')
+    p_on_conflicts text[] default '{}', p_patience text default null)
 returns table (place integer, result text, stored_at timestamptz, other uuid)
 language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
@@ -31,6 +32,9 @@ declare
     v_old     uuid[] := '{}';   -- these
     v_lanes   bigint[];
 begin
+    if p_patience is not null then
+        perform set_config('lock_timeout', p_patience, true);
+    end if;
     if to_regclass(to_char((v_now + interval '10 minutes') at time zone 'utc', '"duly.job_"YYYYMMDD')) is null then
         perform duly.add_days(4);
     end if;

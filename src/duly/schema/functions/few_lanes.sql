@@ -3,7 +3,7 @@
 -- counted: ask next_lanes.
 create function duly.few_lanes(
     p_live bigint[], p_after_account integer, p_seen_accounts integer[], p_seen_lanes bigint[],
-    p_kinds text[], p_queues text[], p_count integer, out accounts integer[], out lanes bigint[])
+    p_kinds text[], p_queues text[], p_shut bigint[], p_count integer, out accounts integer[], out lanes bigint[])
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
@@ -34,7 +34,7 @@ begin
             return;
         end if;
         exit when i = p_count;
-        v_passed := duly.closed_until(v_account, v_lane, p_kinds, p_queues);
+        v_passed := duly.closed_until(v_account, v_lane, p_kinds, p_queues, p_shut);
         if v_passed is null then
             v_accounts := v_accounts || v_account;
             v_lanes := v_lanes || v_lane;

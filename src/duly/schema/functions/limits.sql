@@ -65,8 +65,8 @@ end $$;
 
 -- Whether a worker may claim from a lane, as far as a look without locks tells. Null: it may. Otherwise the lane number behind which to
 -- look on: itself if its key is full; the end of its block if the worker does not serve it, its queue is paused or full; the end of
--- all if the account is full.
-create function duly.closed_until(p_account integer, p_lane bigint, p_kinds text[], p_queues text[]) returns bigint
+-- all if the account is full. p_shut: blocks in which this claim found no room already.
+create function duly.closed_until(p_account integer, p_lane bigint, p_kinds text[], p_queues text[], p_shut bigint[]) returns bigint
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
@@ -76,6 +76,9 @@ declare
     v_limit integer;
     v_key   text;
 begin
+    if p_lane >> 32 = any (p_shut) then
+        return (p_lane | 4294967295);
+    end if;
     select * into v_block from duly.lane_block b where b.id = p_lane >> 32;
     if not v_block.kind = any (p_kinds) or not (p_queues is null or v_block.queue = any (p_queues)) then
         return (p_lane | 4294967295);

@@ -27,7 +27,7 @@ $$;
 -- The next lane of an account with due work after p_after, and not after p_last if that is given, from which the worker
 -- may claim; null if there is none. Those that it does not serve, and those that are paused or full, are passed by (see limits.sql).
 create function duly.next_open_lane(
-    p_live bigint[], p_account integer, p_after bigint, p_last bigint, p_kinds text[], p_queues text[]) returns bigint
+    p_live bigint[], p_account integer, p_after bigint, p_last bigint, p_kinds text[], p_queues text[], p_shut bigint[]) returns bigint
 language plpgsql stable
 as $$
 declare
@@ -39,7 +39,7 @@ begin
         if v_lane is null or v_lane > p_last then
             return null;
         end if;
-        v_passed := duly.closed_until(p_account, v_lane, p_kinds, p_queues);
+        v_passed := duly.closed_until(p_account, v_lane, p_kinds, p_queues, p_shut);
         if v_passed is null then
             return v_lane;
         end if;
@@ -52,7 +52,7 @@ end $$;
 -- are passed by, however many there are. The cost is per lane looked at, never per job waiting.
 create function duly.next_lanes(
     p_live bigint[], p_after_account integer, p_seen_accounts integer[], p_seen_lanes bigint[],
-    p_kinds text[], p_queues text[], p_count integer, out accounts integer[], out lanes bigint[])
+    p_kinds text[], p_queues text[], p_shut bigint[], p_count integer, out accounts integer[], out lanes bigint[])
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
@@ -79,10 +79,10 @@ begin
         end if;
         exit when v_round = 1 and v_account > p_after_account;
         v_start := coalesce(p_seen_lanes[array_position(p_seen_accounts, v_account)], 0::bigint);
-        v_lane := duly.next_open_lane(p_live, v_account, v_start, null, p_kinds, p_queues);
+        v_lane := duly.next_open_lane(p_live, v_account, v_start, null, p_kinds, p_queues, p_shut);
         v_open := v_lane is null and v_start > 0;
         if v_open then
-            v_lane := duly.next_open_lane(p_live, v_account, 0, v_start, p_kinds, p_queues);
+            v_lane := duly.next_open_lane(p_live, v_account, 0, v_start, p_kinds, p_queues, p_shut);
         end if;
         continue when v_lane is null;
         v_accounts := v_accounts || v_account;
@@ -99,10 +99,10 @@ begin
         for i in 1 .. cardinality(v_accounts) loop
             continue when v_cursors[i] is null;
             v_lane := duly.next_open_lane(
-                p_live, v_accounts[i], v_cursors[i], case when v_wrapped[i] then v_starts[i] end, p_kinds, p_queues);
+                p_live, v_accounts[i], v_cursors[i], case when v_wrapped[i] then v_starts[i] end, p_kinds, p_queues, p_shut);
             if v_lane is null and not v_wrapped[i] and v_starts[i] > 0 then
                 v_wrapped[i] := true;
-                v_lane := duly.next_open_lane(p_live, v_accounts[i], 0, v_starts[i], p_kinds, p_queues);
+                v_lane := duly.next_open_lane(p_live, v_accounts[i], 0, v_starts[i], p_kinds, p_queues, p_shut);
             end if;
             v_cursors[i] := v_lane;
             continue when v_lane is null;

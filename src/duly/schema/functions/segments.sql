@@ -50,6 +50,15 @@ return array(
       and l.relation = ('duly.' || p_line)::regclass and l.mode = 'RowExclusiveLock' and l.granted
       and l.pid is distinct from pg_backend_pid());
 
+-- Does a prepared transaction (two-phase commit) that a restart of the server has brought back hold the line's table? It goes under
+-- another name then, so that nobody can say whether it was noted: nothing is retired until it has ended.
+create function duly.has_recovered(p_line text) returns boolean
+language sql
+return exists (
+    select from pg_locks l
+    where l.locktype = 'relation' and l.database = (select d.oid from pg_database d where d.datname = current_database())
+      and l.relation = ('duly.' || p_line)::regclass and l.mode = 'RowExclusiveLock' and l.virtualtransaction like '-1/%');
+
 -- How many rows a segment has, counted no further than p_at_most.
 create function duly.segment_rows(p_line text, p_segment bigint, p_at_most integer) returns integer
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -93,7 +102,7 @@ begin
     if p_segment >= (select c.last_value from duly.segment_current c) then
         return false;
     end if;
-    if duly.segment_holders(p_line) && p_holders then
+    if duly.segment_holders(p_line) && p_holders or duly.has_recovered(p_line) then
         return false;
     end if;
     if duly.segment_rows(p_line, p_segment, 1) > 0 then

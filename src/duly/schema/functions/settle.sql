@@ -6,6 +6,8 @@
 -- (ready again under the same number: it never started). A job whose cancelling was asked for ends cancelled instead of going on;
 -- a success stands. p_outcomes null: success for a job that succeeded, no row in the ledger otherwise. Columns after p_attempts
 -- may be shorter or empty: what is missing is null. A job is named once at most.
+-- A lease that somebody else has locked is waited for one second; then the whole statement is rolled back (55P03), and the caller
+-- settles the others by themselves.
 -- The lease is matched by its key (job, attempt) and worker, and by nothing else.
 create function duly.settle(
     p_worker bigint, p_ids uuid[], p_attempts integer[], p_edges text[], p_delays double precision[], p_reasons text[],
@@ -13,6 +15,7 @@ create function duly.settle(
 returns setof uuid
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off set enable_mergejoin = off set jit = off
+set lock_timeout = '1s'
 as $$
 declare
     v_now     timestamptz := clock_timestamp();

@@ -22,9 +22,10 @@ end $$;
 
 -- Take a key for a job that holds none yet. taken_by: somebody else holds it, and goes on doing so. replaced: somebody held it and
 -- was withdrawn, as p_on_conflict = 'replace' asks for; a job that runs is not withdrawn. Both null: the key was free.
--- A rival that is not committed yet is waited for: its key counts if it commits, and does not if it rolls back.
+-- A key for a time runs from p_made_at. A rival that is not committed yet is waited for: its key counts if it commits, and does not if it rolls back.
 create function duly.take_key(
-    p_project integer, p_key text, p_job uuid, p_for text, p_on_conflict text, out taken_by uuid, out replaced uuid)
+    p_project integer, p_key text, p_job uuid, p_for text, p_on_conflict text, p_made_at timestamptz,
+    out taken_by uuid, out replaced uuid)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
@@ -34,7 +35,7 @@ declare
     v_held    duly.unique_key;
 begin
     if v_until = 'time' then
-        v_expires := clock_timestamp() + make_interval(secs => p_for::double precision);
+        v_expires := p_made_at + make_interval(secs => p_for::double precision);
     end if;
     for i in 1 .. 20 loop   -- a row that is swept between two looks is made at the next one
         insert into duly.unique_key (project_id, key, job_id, until, expires_at)
@@ -93,7 +94,7 @@ begin
     loop
         job_id := v_given.id;
         select t.taken_by, t.replaced into taken_by, replaced
-        from duly.take_key(v_given.project_id, v_given.key, v_given.id, v_given.unique_for, v_given.on_conflict) t;
+        from duly.take_key(v_given.project_id, v_given.key, v_given.id, v_given.unique_for, v_given.on_conflict, clock_timestamp()) t;
         if taken_by is not null then
             perform duly.unmake(v_given.id);
         end if;
