@@ -11,11 +11,16 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import asyncpg
+import hypothesis
 import pytest
 
 from duly.embedded import EmbeddedPostgres
 from duly.queue import Database
 from duly.schema import migrate
+
+# The same examples each time, and no time limit for one: a busy machine must not make a test fail.
+hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("suite")
 
 _numbers = itertools.count()
 

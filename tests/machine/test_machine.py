@@ -42,6 +42,7 @@ ROUND = settings(
     stateful_step_count=80 if LONG else 40,
     deadline=None,
     database=None,
+    derandomize=False,  # its seeds decide
     print_blob=True,
     report_multiple_bugs=False,
     phases=(Phase.generate, Phase.shrink),  # explaining would trace every line
