@@ -92,3 +92,21 @@ async def test_a_fenced_worker_does_not_claim(database: Database, monkeypatch: p
     stopping.set()
     async with asyncio.timeout(10):
         await run
+
+
+async def test_a_doubt_is_cleared_up_at_the_end(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release that may not have arrived: what the database has for this worker is compared with what it holds."""
+    calls: list[str] = []
+
+    async def give_back(*args: Any) -> int:
+        calls.append("give back")
+        return 1
+
+    monkeypatch.setattr("duly.queue.give_back", give_back)
+    claimer = new_claimer(database, Slots(10))
+    await claimer.last_word(database)
+    assert calls == []
+    claimer.doubt()
+    await claimer.last_word(database)
+    await claimer.last_word(database)
+    assert calls == ["give back"]

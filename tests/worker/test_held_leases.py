@@ -14,6 +14,8 @@ from duly.model import ClaimedJob, Outcome, Success
 from duly.model.errors import DatabaseUnavailableError
 from duly.model.settlement import Settlement, release
 from duly.queue import ClaimCursor, Database
+from duly.upkeep import Upkeep
+from duly.worker import Wakeups
 from duly.worker.executor import Executor
 from duly.worker.settler import Settler
 from support.engine import Engine, new_worker
@@ -38,6 +40,24 @@ async def test_one_locked_lease_holds_up_no_other_outcome(database: Database, da
             await transaction.commit()
         await until(lambda: database.fetchval(f"{done} having count(*) = 6"))
     assert [number for number, *_ in await engine.attempts(ids[0])] == [1]
+    await engine.sound()
+
+
+async def test_when_every_lease_is_locked_all_wait(database: Database, database_url: str) -> None:
+    """It is told as trouble of the settling, and over when the locks are gone; nothing runs again."""
+    engine, handler = await Engine.start(database), Holding()
+    ids = await engine.enqueue(6)
+    async with working(database, database_url, {"k": handler}):
+        await until_true(lambda: len(handler.started) == 6)
+        async with holding(database_url) as (session, transaction):
+            for job_id in ids:
+                assert await queue.cancel(session, engine.owner, job_id) == "requested"
+            handler.go.set()
+            await until_true(lambda: "settle" in database.trouble.failing)
+            await transaction.commit()
+        await until(lambda: database.fetchval("select count(*) = 6 from duly.outcome where state = 'succeeded'"))
+        await until_true(lambda: "settle" not in database.trouble.failing)
+    assert len(handler.started) == 6
     await engine.sound()
 
 
@@ -123,8 +143,11 @@ async def test_a_claim_that_nobody_reads_is_ended(database: Database, database_u
         unread = asyncio.ensure_future(queue.claim(session, stopped, 30, ["k"], None, ClaimCursor(), segments))
         await until(lambda: database.fetchval(waiting))
         assert await engine.claim() == []
-        assert await queue.end_unread_claims(database, timedelta(hours=1)) == 0
-        assert await queue.end_unread_claims(database, timedelta(0)) == 1
+        upkeep = Upkeep(database, Wakeups(database_url))
+        await upkeep.unread_step()  # it is not old enough
+        assert await database.fetchval(waiting)
+        upkeep._unread_after = timedelta(0)
+        await upkeep.unread_step()
         await until(lambda: database.fetchval(f"select not ({waiting})"))
         assert len(await engine.claim()) == 30
         unread.cancel()
