@@ -40,7 +40,8 @@ class Journal:
         if not self.path.exists():
             return []
         entries = []
-        for line in self.path.read_text().splitlines():
+        whole, _, _ = self.path.read_text().rpartition("\n")  # a line that is just being written may be seen in part
+        for line in whole.splitlines():
             kind, job_id, attempt, writer, at_s = line.split(" ")
             if kind == what and pid in (None, int(writer)):
                 entries.append(Entry(kind, UUID(job_id), int(attempt), int(writer), float(at_s)))
