@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 
 from duly import queue
-from duly.model import ClaimedJob, Outcome, Success
-from duly.model.errors import DatabaseUnavailableError
-from duly.model.settlement import Settlement, release
+from duly.model import ClaimedJob, Outcome, Success, uuid7
+from duly.model.errors import DatabaseBusyError, DatabaseUnavailableError
+from duly.model.settlement import Edge, Settlement, release
 from duly.queue import ClaimCursor, Database
 from duly.upkeep import Upkeep
 from duly.worker import Wakeups
@@ -92,6 +92,40 @@ async def test_a_release_whose_answer_was_lost_is_not_sent_again(
         await run
     assert (sent[0], freed[0], settler.unsettled) == (1, 1, 0)
     assert (await engine.sound()).running == 1
+
+
+@pytest.mark.parametrize("edge", ["release", "succeeded"])
+async def test_an_answer_lost_while_a_batch_is_written_apart(
+    database: Database, monkeypatch: pytest.MonkeyPatch, edge: Edge
+) -> None:
+    """Behind a locked lease each outcome goes by itself, and the link fails at the first: a release is left to be
+    looked up, anything else is sent again; the second outcome is written in either case.
+    """
+    first, second = (Settlement(uuid7(), 1, "succeeded") for _ in range(2))
+    first = first._replace(edge=edge)
+    sent: list[list[UUID]] = []
+    unsure: list[bool] = []
+    freed: list[int] = []
+
+    async def settle(db: Any, worker_id: int, settlements: list[Settlement]) -> frozenset[UUID]:
+        sent.append([one.job_id for one in settlements])
+        if len(sent) == 1:
+            raise DatabaseBusyError("locked")
+        if len(sent) == 2:
+            raise DatabaseUnavailableError("the answer was lost")
+        return frozenset()
+
+    monkeypatch.setattr(queue, "settle", settle)
+    settler, stopping = Settler(database, 100, freed.append, lambda: unsure.append(True)), asyncio.Event()
+    settler.add(first, 1)
+    settler.add(second, 1)
+    stopping.set()
+    async with asyncio.timeout(10):
+        await settler.run(stopping)
+    assert sent[:2] == [[first.job_id, second.job_id], [first.job_id]]
+    again = {job_id for batch in sent[2:] for job_id in batch}
+    assert again == ({second.job_id} if edge == "release" else {first.job_id, second.job_id})
+    assert (len(unsure), sum(freed), settler.unsettled) == (int(edge == "release"), 2, 0)
 
 
 async def test_an_old_attempt_that_still_ends_is_not_the_new_one(database: Database) -> None:

@@ -1,7 +1,8 @@
-"""The only code that calls the queue's SQL: enqueue, claim, settle, heartbeat, cancel, redrive, inspect.
+"""The only code that calls the queue's SQL: enqueue, claim, settle, heartbeat, cancel, redrive, limits, inspect.
 
 May import: model, schema, asyncpg. Touches every hot table, through the functions of `schema/functions`.
-Knows no loops: each call is one statement with a time limit. Must hold: every write names the lease (job id and
+Knows no loops: each call is one statement with a time limit, sent again a few times if a rival's deadlock or conflict
+rolled it back. Must hold: every write names the lease (job id and
 attempt) or the job's owner; rows come back as frozen dataclasses or tuples.
 """
 

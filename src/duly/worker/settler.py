@@ -135,17 +135,24 @@ class Settler:
         return []
 
     async def _write_apart(self, worker_id: int, batch: list[Settlement]) -> list[Settlement]:
-        """Write a batch one by one, because somebody has locked the lease of one of them; returns those still locked.
-        After a few that are, the rest waits for the next round.
+        """Write a batch one by one, because somebody has locked the lease of one of them; returns those to try again.
+        After a few that are locked, the rest waits for the next round. A release whose answer is lost is not among
+        them.
         """
         locked: list[Settlement] = []
         for place, one in enumerate(batch):
             try:
                 locked += await self._write(worker_id, [one])
-            except (DatabaseUnavailableError, asyncpg.PostgresError) as error:
+            except DatabaseBusyError:
                 locked.append(one)
-                if not isinstance(error, DatabaseBusyError) or len(locked) >= _LOCKED_AT_MOST:
+                if len(locked) >= _LOCKED_AT_MOST:
                     return locked + batch[place + 1 :]
+            except (DatabaseUnavailableError, asyncpg.PostgresError):  # it may be written or not
+                if one.edge == "release":
+                    self._on_unsure()
+                else:
+                    locked.append(one)
+                return locked + batch[place + 1 :]
         return locked
 
     async def _write_bare(self, worker_id: int, one: Settlement, why: Exception) -> list[Settlement]:

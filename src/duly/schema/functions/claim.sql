@@ -24,6 +24,7 @@ declare
     v_lanes    bigint[];
     v_done     integer := 0;          -- lanes already served
     v_shut     bigint[] := '{}';      -- blocks in which a rival claims, or a limit was reached meanwhile
+    v_before   integer;               -- how many of them before this round
     v_room     integer;
     v_picked   tid[] := '{}';
     v_left     integer := p_limit;
@@ -42,6 +43,7 @@ begin
     end if;
     for v_round in 1 .. 20 loop
         v_count := case v_round when 1 then 8 else 64 end;
+        v_before := cardinality(v_shut);
         v_lanes := null;
         if v_count = 8 then
             select n.accounts, n.lanes into v_accounts, v_lanes
@@ -68,13 +70,12 @@ begin
             v_counts := v_counts || cardinality(v_more);
             v_left := p_limit - cardinality(v_picked);
         end loop;
-        exit when v_left = 0;
-        if v_shut <> '{}' and v_picked = '{}' then   -- look past those
+        exit when v_left = 0 or cardinality(v_lanes) = 0;
+        if cardinality(v_shut) > v_before and cardinality(v_picked) = 0 then   -- look past those
             v_done := 0;
         else
             exit when v_few or v_round > 1 or cardinality(v_lanes) < v_count;
         end if;
-        exit when cardinality(v_lanes) = 0;
     end loop;
     if cardinality(v_picked) = 0 then
         return;
