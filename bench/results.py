@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 from rich.console import Console
 from rich.table import Table
 

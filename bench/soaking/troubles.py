@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 import asyncpg
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from bench.soaking.fleet import SKEWS, Fleet
 from bench.soaking.orders import LEASE

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from duly import queue
 from duly.embedded import EmbeddedPostgres

@@ -10,6 +10,7 @@ import pytest
 from duly import queue
 from duly.model import Backoff, NewJob, RetryPolicy, State, Trigger
 from duly.model.errors import LeaseLostError
+from duly.model.settlement import Edge
 from duly.queue import ClaimCursor, Database, Owner
 from support.engine import Engine, new_job, new_owner, new_worker, settled
 from support.sessions import holding
@@ -101,15 +102,16 @@ async def test_a_stream_of_urgent_jobs_starves_nobody(database: Database) -> Non
 async def test_a_place_in_line_survives_retry_rescue_and_release(database: Database) -> None:
     """FO-058: a rescued, retried or released urgent job goes before a hundred fresh ones of lower priority."""
     engine = await Engine.start(database, MOMENT)
-    for way in ("lost", "retry", "snooze", "interrupted", "release"):
+    ways: tuple[Edge | None, ...] = (None, "retry", "snooze", "interrupted", "release")  # None: its worker is lost
+    for way in ways:
         urgent = await engine.running(priority=0)
         await engine.enqueue(100, priority=5)
-        if way == "lost":
+        if way is None:
             await engine.expire_worker()
             await engine.rescue()
             await database.execute("update duly.worker set lease_expires_at = now() + interval '1 hour'")
         else:
-            await engine.finish(urgent, way)  # type: ignore[arg-type]
+            await engine.finish(urgent, way)
         await engine.due_now(urgent.id)
         assert (await engine.claim_one()).id == urgent.id
         while jobs := await engine.claim():

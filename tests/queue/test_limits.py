@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import asyncpg
 import pytest
@@ -17,8 +18,8 @@ from support.sessions import holding
 MOMENT = timedelta(milliseconds=10)  # so short a lease that the grace after a server start is over
 
 
-async def limit(engine: Engine, name: str = "default", **settings: object) -> None:
-    await queue.set_queue(engine.db, engine.owner.project_id, name, QueueSettings(**settings))  # type: ignore[arg-type]
+async def limit(engine: Engine, name: str = "default", **settings: Any) -> None:
+    await queue.set_queue(engine.db, engine.owner.project_id, name, QueueSettings(**settings))
 
 
 async def test_a_queue_runs_as_many_as_it_may(database: Database) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -11,14 +10,15 @@ from typing import Any
 
 from duly import queue
 from duly.model import ClaimedJob
+from duly.model.settlement import Edge
 from duly.queue import ClaimCursor, Database, Session
 from support.engine import Engine, new_worker, settled
-from support.sessions import autocommitting, until_waiting
+from support.sessions import autocommitting, overlapping
 
 ROUNDS = 200
 NOW = timedelta(0)
 MOMENT = timedelta(milliseconds=10)  # so short a lease that the grace after a server start is over
-EDGES = ("succeeded", "dead", "retry", "snooze", "interrupted", "release", "cancelled")
+EDGES: tuple[Edge, ...] = ("succeeded", "dead", "retry", "snooze", "interrupted", "release", "cancelled")
 
 
 class Owners:
@@ -58,7 +58,7 @@ class Owners:
     async def _settle(self, session: Session) -> None:
         worker, job = self.rng.choice(self.believed)
         edge = self.rng.choice(EDGES)
-        refused = await self.engine.settle(settled(job, edge, delay=NOW), worker=worker, db=session)  # type: ignore[arg-type]
+        refused = await self.engine.settle(settled(job, edge, delay=NOW), worker=worker, db=session)
         holder = self.believed[-1]
         assert refused or (worker, job) == holder, "a lost lease was accepted"
         self.met["refused" if refused else edge] += 1
@@ -91,17 +91,8 @@ async def test_no_lost_lease_is_ever_written_under(database: Database, database_
     async with autocommitting(database_url) as first, autocommitting(database_url) as second:
         for n in range(ROUNDS):
             await owners.begin()
-            transaction = first.connection.transaction()
-            await transaction.start()
-            await owners.step()(first)
-            task = asyncio.ensure_future(owners.step()(second))
-            waiting = asyncio.ensure_future(until_waiting(database, second))
-            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            waited += not task.done()
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            await (transaction.commit() if rng.random() < 0.7 else transaction.rollback())
-            await asyncio.wait_for(task, 10)
+            one, other, commit = owners.step(), owners.step(), rng.random() < 0.7
+            waited += await overlapping(database, first, one, second, other, commit=commit)
             await database.execute("update duly.worker set lease_expires_at = now() + interval '1 hour'")
             for worker, job in owners.believed:  # whatever was left is ended, under the lease that is good
                 await engine.settle(settled(job, "succeeded"), worker=worker)

@@ -11,11 +11,13 @@ import pytest
 
 from duly import queue
 from duly.model import ClaimedJob
+from duly.model.settlement import Edge
 from duly.queue import ClaimCursor, Database, LiveSegments, QueueSettings, Session
 from support.engine import Engine, new_worker, settled
 from support.sessions import autocommitting
 
 ROUNDS = 200
+EDGES: tuple[Edge, ...] = ("succeeded", "retry", "release", "interrupted")
 NOW = timedelta(0)
 COUNT = {
     "account": "select coalesce(max(n), 0) from (select count(*) n from duly.lease group by account_id) c",
@@ -73,8 +75,8 @@ class Claimants:
     async def give(self, n: int, session: Session) -> None:
         """End some of what a worker holds, in its transaction; refused ones ended in one that was committed."""
         jobs = self.rng.sample(self.held[n], self.rng.randrange(1, len(self.held[n]) + 1))
-        edge = self.rng.choice(("succeeded", "retry", "release", "interrupted"))
-        await self.engine.settle(*(settled(job, edge, delay=NOW) for job in jobs), worker=self.workers[n], db=session)  # type: ignore[arg-type]
+        edge = self.rng.choice(EDGES)
+        await self.engine.settle(*(settled(job, edge, delay=NOW) for job in jobs), worker=self.workers[n], db=session)
 
     async def turn(self) -> None:
         closed = await queue.advance(self.engine.db) - 1

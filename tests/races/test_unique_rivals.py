@@ -14,12 +14,14 @@ import pytest
 
 from duly import queue
 from duly.model import Unique
+from duly.model.settlement import Edge
 from duly.queue import Database, Session
-from support.engine import Engine, new_job, settled
-from support.sessions import autocommitting, holding, until_waiting
+from support.engine import Engine, new_job, settled_attempt
+from support.sessions import autocommitting, holding, overlapping, until_waiting
 
 HOUR = timedelta(hours=1)
 ROUNDS = 200
+EDGES: tuple[Edge, ...] = ("succeeded", "dead", "retry", "interrupted")
 STEPS = ("enqueue", "enqueue", "enqueue", "enqueue", "replace", "replace", "claim", "settle", "cancel", "redrive")
 
 
@@ -107,8 +109,7 @@ class Rivals:
         if self.rng.random() < 2 / 3:
             db = self.engine.db
             while lease := await db.fetchrow("select job_id, attempt from duly.lease limit 1"):
-                held = _Lease(lease["job_id"], lease["attempt"])
-                await self.engine.settle(settled(held, "dead"))  # type: ignore[arg-type]
+                await self.engine.settle(settled_attempt(lease["job_id"], lease["attempt"], "dead"))
             for job_id in self.ids[-4:]:
                 await queue.cancel(db, self.engine.owner, job_id)
 
@@ -136,8 +137,8 @@ class Rivals:
     async def _settle(self, session: Session) -> None:
         lease = await session.fetchrow("select job_id, attempt from duly.lease order by random() limit 1")
         if lease is not None:
-            edge = self.rng.choice(("succeeded", "dead", "retry", "interrupted"))
-            await self.engine.settle(settled(_Lease(lease["job_id"], lease["attempt"]), edge, delay=HOUR), db=session)  # type: ignore[arg-type]
+            settlement = settled_attempt(lease["job_id"], lease["attempt"], self.rng.choice(EDGES), delay=HOUR)
+            await self.engine.settle(settlement, db=session)
 
     async def _cancel(self, session: Session) -> None:
         if self.ids:
@@ -146,12 +147,6 @@ class Rivals:
     async def _redrive(self, session: Session) -> None:
         if self.ids:
             self.met[await queue.redrive(session, self.engine.owner, self.rng.choice(self.ids[-4:]))] += 1
-
-
-class _Lease:
-    def __init__(self, job_id: UUID, attempt: int) -> None:
-        self.id = job_id
-        self.attempt = attempt
 
 
 async def test_no_key_is_ever_held_twice(database: Database, database_url: str) -> None:
@@ -163,17 +158,8 @@ async def test_no_key_is_ever_held_twice(database: Database, database_url: str) 
     async with autocommitting(database_url) as first, autocommitting(database_url) as second:
         for n in range(ROUNDS):
             await rivals.begin()
-            transaction = first.connection.transaction()
-            await transaction.start()
-            await rivals.step()(first)
-            task = asyncio.ensure_future(rivals.step()(second))
-            waiting = asyncio.ensure_future(until_waiting(database, second))
-            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            waited += not task.done()
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            await (transaction.commit() if rng.random() < 0.7 else transaction.rollback())
-            await asyncio.wait_for(task, 10)
+            one, other, commit = rivals.step(), rivals.step(), rng.random() < 0.7
+            waited += await overlapping(database, first, one, second, other, commit=commit)
             assert await database.fetchval(_HELD) <= 1
             assert await database.fetchval(_LIVE) <= 1
             if n % 20 == 0:

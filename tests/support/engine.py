@@ -44,11 +44,16 @@ def new_job(**settings: Any) -> NewJob:
 
 def settled(job: ClaimedJob, edge: Edge, **settings: Any) -> Settlement:
     """A settlement of a claimed job; the edges of a failure carry a report of class "error"."""
+    return settled_attempt(job.id, job.attempt, edge, **settings)
+
+
+def settled_attempt(job_id: UUID, attempt: int, edge: Edge, **settings: Any) -> Settlement:
+    """The same, of a lease that only its key is known of."""
     if edge in ("retry", "dead") and "report" not in settings:
         settings["report"] = Report("error", error="it failed")
     if edge == "dead":
         settings.setdefault("reason", DeadReason.PERMANENT)
-    return Settlement(job.id, job.attempt, edge, **settings)
+    return Settlement(job_id, attempt, edge, **settings)
 
 
 @dataclass

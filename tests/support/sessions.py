@@ -94,3 +94,29 @@ async def somebody_waits(database: Database) -> None:
     waiting = """select exists (select from pg_stat_activity
                  where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0)"""
     await until(lambda: database.fetchval(waiting))
+
+
+async def overlapping(
+    database: Database,
+    first: Session,
+    one: Callable[[Session], Awaitable[Any]],
+    second: Session,
+    other: Callable[[Session], Awaitable[Any]],
+    *,
+    commit: bool,
+) -> bool:
+    """Run `one` in a transaction that ends only when `other`, in the second session, is done or waits for it. Returns
+    whether it waited.
+    """
+    transaction = first.connection.transaction()
+    await transaction.start()
+    await one(first)
+    task = asyncio.ensure_future(other(second))
+    waiting = asyncio.ensure_future(until_waiting(database, second))
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waited = not task.done()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await (transaction.commit() if commit else transaction.rollback())
+    await asyncio.wait_for(task, 10)
+    return waited
