@@ -73,6 +73,16 @@ async def test_fo_067_bad_certificates_are_refused(authority: trustme.CA, ca_fil
         assert await _result(_server_context(leaf), ca_file) == "tls_error"
 
 
+async def test_name_that_stands_only_in_the_common_name_is_refused(ca_file: Path, authority: trustme.CA) -> None:
+    """RFC 9525: a certificate names its host in the subject alternative names; CN=good.test is a remark."""
+    leaf = authority.issue_cert(common_name="good.test")
+    assert await _result(_server_context(leaf), ca_file) == "tls_error"
+    wildcard = _server_context(authority.issue_cert("*.test", "*.good.test"))
+    assert (
+        await _result(wildcard, ca_file, host="good.test") == "tls_error"
+    )  # OpenSSL: no wildcard right below the root
+
+
 async def test_literal_target_needs_an_ip_subject_name(authority: trustme.CA, ca_file: Path) -> None:
     """https://127.0.0.1 is verified against the address, not against any name."""
     named = _server_context(authority.issue_cert("good.test"))
