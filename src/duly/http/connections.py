@@ -21,13 +21,15 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 
 from duly.http.addresses import Address
+from duly.http.errors import LostConnectionError
+from duly.http.exchange import transport_is_up
 from duly.http.guard import guarded_sockets
 from duly.http.head_limit import MAX_FIELDS, MAX_LINE_OCTETS, LimitedHead
 from duly.http.policy import EgressPolicy
 from duly.http.url import Target
 
 # Shorter than what servers keep (5 s is common), so that a request is rarely written into a connection just being
-# closed.
+# closed. (A close that has arrived is seen before anything is written: head_limit.)
 KEEPALIVE_S = 2.0
 CONNECT_LIMIT_S = 10.0
 MAX_SESSIONS = 256
@@ -110,10 +112,6 @@ class Connections:
         )
 
 
-class LostConnectionError(aiohttp.ClientError):
-    """The connection ended before an answer came."""
-
-
 async def _send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
     """Keep aiohttp from repeating a GET, PUT or DELETE unseen: an attempt is one request, as the ledger counts."""
     try:
@@ -165,4 +163,5 @@ def _result(host: str, address: Address, port: int) -> ResolveResult:
 
 
 def _protocol(loop: asyncio.AbstractEventLoop) -> ResponseHandler:
+    transport_is_up()  # event loops make the protocol when the socket is connected and TLS is about to begin
     return LimitedHead(loop)

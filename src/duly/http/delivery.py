@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,6 +83,7 @@ class Deliverer:
             return Bury(
                 DeadReason.PERMANENT, self._report(exchange, "error", f"the stored request is not valid: {why}")
             )
+        exchange.is_tls = request.target.scheme == "https"
         failed = await self._attempt(job, request, exchange)
         if exchange.status is not None:
             return self._answered(exchange, job)
@@ -99,9 +99,9 @@ class Deliverer:
         except TimeoutError as error:
             if limit.expired():
                 return TIMED_OUT[exchange.step]
-            return failure(error, is_tls=request.target.scheme == "https")
+            return failure(error, step=exchange.step, is_tls=exchange.is_tls)
         except Exception as error:  # whatever a hostile answer makes a library raise, the attempt has an outcome
-            failed = failure(error, is_tls=request.target.scheme == "https")
+            failed = failure(error, step=exchange.step, is_tls=exchange.is_tls)
             if exchange.status is None:
                 exchange.status = failed.status
             return failed
@@ -110,31 +110,33 @@ class Deliverer:
     async def _vetted(self, target: Target, exchange: Exchange) -> tuple[Address, ...]:
         self._policy.check_target(target)
         addresses = await resolve(self._resolver, self._policy, target)
-        exchange.mark("dns", exchange.started)
-        exchange.step = "connect"
+        exchange.enter("connect", ended="dns")
         return addresses
 
     async def _exchange(
         self, job: ClaimedJob, request: StoredRequest, addresses: Sequence[Address], exchange: Exchange
     ) -> None:
         async with self._connections.session(job.account_id, request.target, addresses) as session:
-            sent = time.monotonic()
-            response = await session.request(
-                request.method,
-                wire_url(request.target),
-                headers=self._headers(job, request, exchange.secrets),
-                data=_data(request.body),
-                allow_redirects=False,
-                trace_request_ctx=exchange,
-            )
-            try:
-                exchange.answered(response)
-                exchange.remote_address = response.peer if isinstance(response, PeerNotingResponse) else None
-                exchange.mark("first_byte", sent)
-                if response.status != 101:
-                    await _read(response, exchange)
-            finally:
-                response.close()  # nothing happens to a connection that was read to its end and is back in the pool
+            await self._send(session, job, request, exchange)
+
+    async def _send(
+        self, session: aiohttp.ClientSession, job: ClaimedJob, request: StoredRequest, exchange: Exchange
+    ) -> None:
+        response = await session.request(
+            request.method,
+            wire_url(request.target),
+            headers=self._headers(job, request, exchange.secrets),
+            data=_data(request.body),
+            allow_redirects=False,
+            trace_request_ctx=exchange,
+        )
+        try:
+            exchange.answered(response)
+            exchange.remote_address = response.peer if isinstance(response, PeerNotingResponse) else None
+            if response.status != 101:
+                await _read(response, exchange)
+        finally:
+            response.close()  # nothing happens to a connection that was read to its end and is back in the pool
 
     def _headers(self, job: ClaimedJob, request: StoredRequest, secrets: Sequence[bytes]) -> list[tuple[str, str]]:
         body = request.body or b""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 
+import aiohttp
+
 from duly.model.errors import DulyError
 
 
@@ -21,6 +23,10 @@ class TargetNotAllowedError(DulyError):
 
 class DnsError(DulyError):
     """A name that could not be turned into addresses. Always worth another try."""
+
+
+class LostConnectionError(aiohttp.ClientError):
+    """The connection ended before an answer's head was whole."""
 
 
 class AddressRefusedError(OSError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import SimpleNamespace
@@ -30,11 +31,16 @@ _MAX_VALUE = 1024
 
 @dataclass(slots=True)
 class Exchange:
-    """Filled in as things happen; a step that raises leaves the earlier ones standing. Times are monotonic seconds."""
+    """Filled in as things happen; a step that raises leaves the earlier ones standing. Times are monotonic seconds.
+
+    `step` is the phase that runs: dns, connect, tls or request. `since` is when it began.
+    """
 
     secrets: Sequence[bytes] = ()
+    is_tls: bool = False
     started: float = field(default_factory=time.monotonic)
     step: str = "dns"
+    since: float = field(default_factory=time.monotonic)
     status: int | None = None
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
@@ -42,14 +48,16 @@ class Exchange:
     remote_address: str | None = None
     phases: dict[str, float] = field(default_factory=dict)
 
-    def mark(self, phase: str, since: float) -> float:
-        """Note how long a phase took (in ms) and return the time now."""
+    def enter(self, step: str, ended: str | None = None) -> None:
+        """Begin a step; `ended` names the phase that is over and whose length (in ms) is noted."""
         now = time.monotonic()
-        self.phases[phase] = round((now - since) * 1000, 3)
-        return now
+        if ended is not None:
+            self.phases[ended] = round((now - self.since) * 1000, 3)
+        self.step, self.since = step, now
 
     def answered(self, response: aiohttp.ClientResponse) -> None:
         """Take over the head of an answer."""
+        self.enter(self.step, ended="first_byte")
         self.status = response.status
         self.headers = tuple(
             (name.decode("ascii", "replace").lower(), value.decode("utf-8", "replace"))
@@ -62,7 +70,7 @@ class Exchange:
 
     def report(self, result: str, error: str | None, now: Any) -> Report:
         """The ledger's entry. Signing secrets are masked wherever the target may have put them."""
-        self.mark("total", self.started)
+        self.phases["total"] = round((time.monotonic() - self.started) * 1000, 3)
         excerpt = masked(self.body, self.secrets)[:EXCERPT_LIMIT_BYTES] if self.status is not None else None
         detail: dict[str, Any] = {"phases": dict(self.phases)}
         if self.headers:
@@ -104,6 +112,10 @@ class PeerNotingResponse(aiohttp.ClientResponse):
         return await super().start(connection)
 
 
+# The exchange that a connection is being opened for, in the task that opens it.
+_CONNECTING: ContextVar[Exchange | None] = ContextVar("connecting", default=None)
+
+
 def tracing() -> aiohttp.TraceConfig:
     """Trace hooks that note the steps in the Exchange given as `trace_request_ctx`."""
     trace = aiohttp.TraceConfig()
@@ -113,19 +125,26 @@ def tracing() -> aiohttp.TraceConfig:
     return trace
 
 
+def transport_is_up() -> None:
+    """Called when a socket is connected, before TLS begins. (aiohttp's traces see only the end of both.)"""
+    exchange = _CONNECTING.get()
+    if exchange is not None and exchange.step == "connect":
+        exchange.enter("tls" if exchange.is_tls else "connect", ended="connect")
+
+
 async def _connecting(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
     exchange: Exchange = context.trace_request_ctx
-    exchange.step = "connect"
-    context.connect_began = time.monotonic()
+    exchange.enter("connect")
+    _CONNECTING.set(exchange)
 
 
 async def _connected(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
     exchange: Exchange = context.trace_request_ctx
-    exchange.mark("connect", context.connect_began)
-    exchange.step = "request"
+    exchange.enter("request", ended="tls" if exchange.is_tls else None)
+    _CONNECTING.set(None)
 
 
 async def _reused(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
     exchange: Exchange = context.trace_request_ctx
-    exchange.step = "request"
+    exchange.enter("request")
     exchange.phases["connect"] = 0.0

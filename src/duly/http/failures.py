@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from duly.http.connections import LostConnectionError
-from duly.http.errors import AddressRefusedError, DnsError, TargetNotAllowedError
+from duly.http.errors import AddressRefusedError, DnsError, LostConnectionError, TargetNotAllowedError
 from duly.http.head_limit import BadHeadError
 
 _UNREACHABLE = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.EACCES, errno.EPERM})
@@ -32,15 +31,16 @@ NOT_ALLOWED = Failure("target_not_allowed", "target address not allowed")
 TIMED_OUT = {
     "dns": Failure("dns_error", "looking up the target's name took too long"),
     "connect": Failure("connect_timeout", "connecting to the target took too long"),
+    "tls": Failure("connect_timeout", "the TLS handshake with the target took too long"),
     "request": Failure("timeout", "the target did not answer in time"),
 }
 
 
-def failure(error: BaseException, *, is_tls: bool) -> Failure:
-    """What went wrong, from the first exception of the chain that says so."""
+def failure(error: BaseException, *, step: str, is_tls: bool) -> Failure:
+    """What went wrong, from the first exception of the chain that says so. `step` is a key of TIMED_OUT."""
     chain = list(_chain(error))
     for cause in chain:
-        found = _plain(cause)
+        found = _plain(cause, step)
         if found is not None:
             return found
     if isinstance(error, aiohttp.ClientSSLError):
@@ -54,7 +54,7 @@ def failure(error: BaseException, *, is_tls: bool) -> Failure:
     return Failure("error", f"the delivery failed ({type(error).__name__})")
 
 
-def _plain(error: BaseException) -> Failure | None:
+def _plain(error: BaseException, step: str) -> Failure | None:
     match error:
         case TargetNotAllowedError():
             return Failure("target_not_allowed", str(error))
@@ -69,7 +69,7 @@ def _plain(error: BaseException) -> Failure | None:
         case ssl.SSLError():
             return Failure("tls_error", "the TLS handshake with the target failed")
         case aiohttp.ConnectionTimeoutError():
-            return TIMED_OUT["connect"]
+            return TIMED_OUT["tls" if step == "tls" else "connect"]
         case aiohttp.SocketTimeoutError():
             return TIMED_OUT["request"]
         case BadHeadError(status=status, too_big=True):
