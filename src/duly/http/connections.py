@@ -21,7 +21,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 
 from duly.http.addresses import Address
-from duly.http.errors import LostConnectionError
+from duly.http.errors import LostConnectionError, UnansweredError
 from duly.http.exchange import transport_is_up
 from duly.http.guard import guarded_sockets
 from duly.http.head_limit import MAX_FIELDS, MAX_LINE_OCTETS, LimitedHead
@@ -84,6 +84,15 @@ class Connections:
             entry.users -= 1
             await self._trim()
 
+    @asynccontextmanager
+    async def fresh_session(self, target: Target, addresses: Sequence[Address]) -> AsyncIterator[aiohttp.ClientSession]:
+        """A session with no connection yet, shared with nobody and closed at the end."""
+        session = self._open(target, addresses)
+        try:
+            yield session
+        finally:
+            await session.close()
+
     async def close(self) -> None:
         """Close every session, in use or not."""
         while self._entries:
@@ -113,13 +122,13 @@ class Connections:
 
 
 async def _send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Keep aiohttp from repeating a GET, PUT or DELETE unseen: an attempt is one request, as the ledger counts."""
+    """Keep aiohttp from repeating a GET, PUT or DELETE unseen: what is sent again is for the delivery to say."""
     try:
         return await send(request)
-    except (aiohttp.ClientConnectorError, aiohttp.ClientSSLError, aiohttp.ConnectionTimeoutError):
+    except (aiohttp.ClientConnectorError, aiohttp.ClientSSLError, aiohttp.ConnectionTimeoutError, LostConnectionError):
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise LostConnectionError from error
+        raise UnansweredError from error  # one that had begun its answer is told apart by the response
 
 
 class _PinnedConnector(aiohttp.TCPConnector):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from duly import __version__
 from duly.http.addresses import Address
 from duly.http.classification import Verdict, classify_response
 from duly.http.connections import Connections
+from duly.http.errors import UnansweredError
 from duly.http.exchange import READ_LIMIT_BYTES, Exchange, PeerNotingResponse, tracing
 from duly.http.failures import TIMED_OUT, Failure, failure
 from duly.http.policy import EgressPolicy
@@ -33,6 +35,11 @@ from duly.model.states import DeadReason
 
 USER_AGENT = f"duly/{__version__}"
 NOT_ALLOWED_ATTEMPTS = 3
+# A connection that the target was just closing is lost within a round trip. Later than this, the target had the time
+# to work on the request.
+RESEND_WITHIN_S = 1.0
+
+_IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})  # RFC 9110, section 9.2.2
 
 _LARGE_BODY_BYTES = 1 << 20  # above this aiohttp warns about bytes and wants a stream
 
@@ -74,7 +81,10 @@ class Deliverer:
             await self._resolver.close()
 
     async def deliver(self, job: ClaimedJob, secrets: Sequence[bytes] = ()) -> Outcome:
-        """Send the job's request once and say what its answer means. Raises only CancelledError."""
+        """Send the job's request and say what its answer means. Raises only CancelledError.
+
+        It is sent once, and once more if it was written into a kept connection that the target was just closing.
+        """
         exchange = Exchange(secrets=tuple(secrets))
         try:
             request = StoredRequest.from_payload(json.loads(job.payload_json), job.body)
@@ -116,8 +126,15 @@ class Deliverer:
     async def _exchange(
         self, job: ClaimedJob, request: StoredRequest, addresses: Sequence[Address], exchange: Exchange
     ) -> None:
-        async with self._connections.session(job.account_id, request.target, addresses) as session:
-            await self._send(session, job, request, exchange)
+        try:
+            async with self._connections.session(job.account_id, request.target, addresses) as session:
+                await self._send(session, job, request, exchange)
+        except UnansweredError:
+            if not may_resend(job, request.method, exchange):
+                raise
+            exchange.is_resent = True
+            async with self._connections.fresh_session(request.target, addresses) as session:
+                await self._send(session, job, request, exchange)
 
     async def _send(
         self, session: aiohttp.ClientSession, job: ClaimedJob, request: StoredRequest, exchange: Exchange
@@ -174,6 +191,17 @@ class Deliverer:
 
     def _report(self, exchange: Exchange, result: str, error: str | None) -> Report:
         return exchange.report(result, error, self._clock())
+
+
+def may_resend(job: ClaimedJob, method: str, exchange: Exchange) -> bool:
+    """Whether a request that was lost without a byte of answer may go out again at once, on a new connection.
+
+    Only if it was written into a kept connection, lost at once, and not sent again yet (RFC 9112, section 9.3.1).
+    That does not prove that the target did nothing. An idempotent method needs no proof; the others are sent again
+    only where the job would be repeated anyhow, under the same id: at its last attempt they are not.
+    """
+    is_stale = exchange.is_reused and not exchange.is_resent and time.monotonic() - exchange.since < RESEND_WITHIN_S
+    return is_stale and (method in _IDEMPOTENT or job.attempt < job.final_attempt)
 
 
 def wire_url(target: Target) -> URL:

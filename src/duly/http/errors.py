@@ -29,6 +29,10 @@ class LostConnectionError(aiohttp.ClientError):
     """The connection ended before an answer's head was whole."""
 
 
+class UnansweredError(LostConnectionError):
+    """The connection ended and not one byte of an answer had come."""
+
+
 class AddressRefusedError(OSError):
     """Raised at the socket, in place of a connect(2) to an address that is not allowed.
 

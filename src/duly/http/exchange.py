@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 
+from duly.http.errors import LostConnectionError
 from duly.http.retry_after import retry_after
 from duly.http.signature import masked
 from duly.model.outcomes import Report
@@ -41,6 +42,8 @@ class Exchange:
     started: float = field(default_factory=time.monotonic)
     step: str = "dns"
     since: float = field(default_factory=time.monotonic)
+    is_reused: bool = False
+    is_resent: bool = False
     status: int | None = None
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
@@ -79,6 +82,8 @@ class Exchange:
             detail["location"] = self._shown(location[0])
         if (wait := retry_after(self.values("retry-after"), now)) is not None:
             detail["retry_after_s"] = wait.total_seconds()
+        if self.is_resent:
+            detail["resent"] = True
         if self.remote_address is not None:
             detail["remote_address"] = self.remote_address
         return Report(
@@ -109,7 +114,13 @@ class PeerNotingResponse(aiohttp.ClientResponse):
         transport = connection.transport
         peername = transport.get_extra_info("peername") if transport is not None else None
         self.peer = str(peername[0]) if peername else None
-        return await super().start(connection)
+        protocol = connection.protocol
+        try:
+            return await super().start(connection)
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            if protocol is None or protocol.answer_began:
+                raise LostConnectionError from error
+            raise
 
 
 # The exchange that a connection is being opened for, in the task that opens it.
@@ -135,6 +146,7 @@ def transport_is_up() -> None:
 async def _connecting(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
     exchange: Exchange = context.trace_request_ctx
     exchange.enter("connect")
+    exchange.is_reused = False
     _CONNECTING.set(exchange)
 
 
@@ -147,4 +159,5 @@ async def _connected(_: aiohttp.ClientSession, context: SimpleNamespace, __: obj
 async def _reused(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
     exchange: Exchange = context.trace_request_ctx
     exchange.enter("request")
+    exchange.is_reused = True
     exchange.phases["connect"] = 0.0
