@@ -7,6 +7,7 @@ who typed it can type the real name.
 from __future__ import annotations
 
 import re
+import unicodedata
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 import idna
@@ -61,7 +62,8 @@ def _lowered(text: str) -> str:
         mapped = idna.uts46_remap(text, std3_rules=False, transitional=False)
     except (idna.IDNAError, UnicodeError) as error:
         raise _refused("the host has characters that no internet name may have: type the real name") from error
-    if mapped != text.lower():
+    # str.lower alone would undo the Kelvin sign and its like, which are other characters' doubles
+    if mapped != text.lower() or not unicodedata.is_normalized("NFC", text):
         raise _refused("the host has look-alike or invisible characters: type the real name")
     return mapped
 

@@ -15,6 +15,7 @@ from duly.http.guard import check_dial
 from duly.model.errors import DulyError
 
 ROWS_PATH = Path(__file__).parent.with_name("ssrf-cases.tsv")
+VARIANTS_PATH = ROWS_PATH.with_name("ssrf-variants.tsv")  # more of each class, in the same form
 REFUSED = (DulyError, AddressRefusedError)
 # Rows about behaviour on the wire: integration tests, not verdicts on text.
 BEHAVIOUR = ("redirect", "response", "env", "tls", "error", "self")
@@ -30,10 +31,10 @@ class Row:
     why: str
 
 
-def read_rows() -> list[Row]:
+def read_rows(path: Path = ROWS_PATH) -> list[Row]:
     """Every row of the file, unescaped."""
     rows = []
-    for line in ROWS_PATH.read_text("ascii").split("\n")[1:]:
+    for line in path.read_text("ascii").split("\n")[1:]:
         if line:
             raw, expected, why = line.split("\t")
             rows.append(_row(raw, expected == "allow", why))
