@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import ssl
 import sys
 from collections.abc import AsyncIterator
@@ -38,11 +39,10 @@ async def serving(case: Case, tls: ssl.SSLContext) -> AsyncIterator[int]:
         task.add_done_callback(tasks.discard)
         try:
             await case.behaviour(reader, writer)
-            writer.close()
         except (OSError, EOFError, asyncio.LimitOverrunError):
             pass
         finally:
-            writer.transport.abort() if sys.exc_info()[0] else writer.close()
+            writer.close()
 
     def play_and_forget(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(play(reader, writer))
@@ -73,6 +73,7 @@ def _seen(task: asyncio.Task[None]) -> None:
 
 async def main(folder: Path) -> None:
     """Serve all cases until SIGTERM."""
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every write into a connection that is gone
     stop = Stop()
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -41,6 +40,7 @@ RESEND_WITHIN_S = 1.0
 
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})  # RFC 9110, section 9.2.2
 
+_PIECE_BYTES = 1 << 16
 _LARGE_BODY_BYTES = 1 << 20  # above this aiohttp warns about bytes and wants a stream
 
 
@@ -235,10 +235,26 @@ def _one_spelling(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(spelling.setdefault(name.lower(), name), value) for name, value in headers]
 
 
-def _data(body: bytes | None) -> bytes | io.BytesIO | None:
-    if body is not None and len(body) >= _LARGE_BODY_BYTES:
-        return io.BytesIO(body)
-    return body
+class _Pieces:
+    """A large body, a piece at a time; a BytesIO would be copied whole, for its size."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._at = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        piece = self._body[self._at : self._at + _PIECE_BYTES]
+        if not piece:
+            raise StopAsyncIteration
+        self._at += len(piece)
+        return piece
+
+
+def _data(body: bytes | None) -> bytes | _Pieces | None:
+    return _Pieces(body) if body is not None and len(body) >= _LARGE_BODY_BYTES else body
 
 
 def _outcome(verdict: Verdict, report: Report) -> Outcome:

@@ -20,6 +20,7 @@ MAX_LINE_OCTETS = 64 * 1024
 MAX_FIELDS = 512
 # A target that reads nothing more, or does not answer TLS's goodbye, keeps a socket no longer than this.
 CLOSE_LIMIT_S = 1.0
+_SLICE_OCTETS = 8 * 1024
 
 _STATUS_LINE = re.compile(rb"[\r\n]*HTTP/1\.[0-9] ([0-9]{3})[ \r\n]")
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
@@ -59,12 +60,21 @@ class LimitedHead(ResponseHandler):
         return not self._is_between_answers() or not (self.should_close or self._has_input())
 
     def data_received(self, data: bytes) -> None:
-        """Count while the head is being read, then hand on."""
-        if data and self._is_between_answers():
-            if self.transport is not None:
-                self.transport.abort()
-            return
-        self.answer_began = self.answer_began or bool(data)
+        """Hand on in slices, and stop at whatever follows a whole answer: a packet full of small answers would become
+        a hundred times its size before anyone could look."""
+        if not data:  # aiohttp's way to go on after a pause
+            super().data_received(data)
+        for at in range(0, len(data), _SLICE_OCTETS):
+            if self._exception is not None:
+                return
+            if self._is_between_answers():
+                if self.transport is not None:
+                    self.transport.abort()
+                return
+            self._received(data[at : at + _SLICE_OCTETS])
+
+    def _received(self, data: bytes) -> None:
+        self.answer_began = True
         if not self._in_head:
             super().data_received(data)
             return
