@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import re
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -100,7 +101,8 @@ async def work(
 
 
 def own_addresses(database_url: str, listeners: Sequence[tuple[str, int]]) -> list[str]:
-    """What no job may call: the database's addresses as far as they are given as such, and our own listeners."""
+    """What no job may call: the database's addresses and our own listeners. Names are looked up, once: call it at
+    start."""
     own = [place for host, port in listeners for place in _places(host, port)]
     hosts, ports = _database_hosts(database_url)
     return own + [place for host in hosts for port in ports or ["5432"] for place in _places(host, port)]
@@ -121,8 +123,14 @@ def _places(host: str, port: int | str) -> list[str]:
         return []
     if host == "localhost":
         return [f"127.0.0.1:{port}", f"[::1]:{port}"]
+    if host.startswith(("/", "@")):  # a Unix socket
+        return []
+    return [f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}" for address in _addresses(host)]
+
+
+def _addresses(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
     try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return []  # a name, or the folder of a socket
-    return [f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"]
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(ipaddress.ip_address(info[4][0]) for info in found))
+    except (OSError, ValueError):  # the database's own connection will tell what is wrong with the name
+        return []
