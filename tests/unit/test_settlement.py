@@ -142,12 +142,12 @@ def test_the_budget_is_asked_before_the_age() -> None:
     ],
 )
 def test_at_least_lengthens_the_delay_and_never_shortens_it(at_least: timedelta, delay: timedelta) -> None:
-    """What the target asked for counts when it is longer than the backoff."""
+    """FO-078: what the target asked for counts when it is longer than the backoff."""
     assert after(claimed(), Retry(FAILED, at_least)).delay == delay
 
 
 def test_at_least_is_clamped_to_the_age_that_is_left() -> None:
-    """A target that asks for a year gets the job's last moment, not its death."""
+    """FO-078: a target that asks for a year gets the job's last moment, not its death."""
     job = claimed(age=HOUR)
     answer = after(job, Retry(FAILED, timedelta.max), HOUR)
     assert (answer.edge, answer.delay) == ("retry", 22 * HOUR)

@@ -95,8 +95,8 @@ def test_target_may_stop_further_attempts() -> None:
     ],
 )
 def test_fo_078_retry_after(values: list[str], seconds: float | None) -> None:
-    """Both forms are read; zero, past, negative and garbage are ignored; huge ones saturate; the longest of several
-    counts."""
+    """FO-078: both forms are read; zero, past, negative and garbage are ignored; huge ones saturate; the longest of
+    several counts."""
     wait = retry_after(values, NOW)
     assert wait == (None if seconds is None else timedelta(seconds=seconds))
     verdict = classify_response(429, [("retry-after", value) for value in values], "default", NOW)

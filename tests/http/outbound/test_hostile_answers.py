@@ -98,7 +98,7 @@ async def test_endless_body_is_cut_and_the_connection_closed() -> None:
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "zstd", "gzip, gzip", "nonsense"])
 async def test_fo_066_compressed_answers_are_never_unpacked(coding: str) -> None:
-    """A bomb stays a few bytes: identity is asked for, and raw bytes are kept whatever came."""
+    """FO-066: a bomb stays a few bytes: identity is asked for, and raw bytes are kept whatever came."""
     bomb = gzip.compress(b"\0" * (20 << 20), 9)
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\nContent-Length: {len(bomb)}\r\n\r\n".encode()
     outcome = await _outcome(head + bomb)
@@ -122,7 +122,7 @@ async def test_endless_interim_answers_are_cut_off() -> None:
 
 @pytest.mark.parametrize("interim", [b"100 Continue", b"102 Processing", b"103 Early Hints"])
 async def test_fo_068_interim_answers_are_not_final(interim: bytes) -> None:
-    """102, 103 and an unasked 100 are passed over; the 200 after them is recorded."""
+    """FO-068: 102, 103 and an unasked 100 are passed over; the 200 after them is recorded."""
     outcome = await _outcome(b"HTTP/1.1 " + interim + b"\r\n\r\n" + b"HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n" + OK)
     assert isinstance(outcome, Success)
     assert (report_of(outcome).status_code, report_of(outcome).excerpt) == (200, b"ok")
@@ -130,14 +130,14 @@ async def test_fo_068_interim_answers_are_not_final(interim: bytes) -> None:
 
 @pytest.mark.parametrize("extra", [b"", b"Connection: upgrade\r\nUpgrade: websocket\r\n"])
 async def test_fo_068_a_stray_101_is_a_protocol_error(extra: bytes) -> None:
-    """Nobody asked to switch protocols: failed, closed, retried."""
+    """FO-068: nobody asked to switch protocols: failed, closed, retried."""
     outcome = await _outcome(b"HTTP/1.1 101 Switching Protocols\r\n" + extra + b"\r\nraw bytes")
     assert isinstance(outcome, Retry)
     assert (outcome.report.result, outcome.report.status_code) == ("protocol_error", 101)
 
 
 async def test_fo_071_a_header_of_9_kb_and_100_cookies_succeed() -> None:
-    """Big but sane heads are read."""
+    """FO-071: big but sane heads are read."""
     cookies = b"".join(b"Set-Cookie: c%d=v\r\n" % n for n in range(100))
     for head in (b"X-Big: " + b"h" * 9000 + b"\r\n", cookies):
         outcome = await _outcome(b"HTTP/1.1 200 OK\r\n" + head + b"Content-Length: 2\r\n\r\nok")
@@ -156,7 +156,7 @@ async def test_fo_071_a_header_of_9_kb_and_100_cookies_succeed() -> None:
 )
 @pytest.mark.parametrize(("status", "kind"), [(b"200 OK", Success), (b"503 No", Retry), (b"404 No", Bury)])
 async def test_fo_071_a_head_of_1_mb_is_cut_off_with_its_status(head: bytes, status: bytes, kind: type) -> None:
-    """The status came before the flood and decides: a delivered request is not delivered again."""
+    """FO-071: the status came before the flood and decides: a delivered request is not delivered again."""
     outcome = await _outcome(b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 " + status + b"\r\n" + head + b"\r\nok")
     assert isinstance(outcome, kind)
     assert report_of(outcome).status_code == int(status[:3])
@@ -202,7 +202,7 @@ async def test_the_status_alone_decides(rest: bytes) -> None:
     ],
 )
 async def test_fo_070_charsets_do_not_matter(kind: bytes, body: bytes) -> None:
-    """The body is kept as bytes, NUL and invalid UTF-8 included; nothing is decoded."""
+    """FO-070: the body is kept as bytes, NUL and invalid UTF-8 included; nothing is decoded."""
     header = b"Content-Type: " + kind + b"\r\n" if kind else b""
     outcome = await _outcome(b"HTTP/1.1 200 OK\r\n" + header + b"Content-Length: %d\r\n\r\n" % len(body) + body)
     assert isinstance(outcome, Success)
@@ -211,7 +211,7 @@ async def test_fo_070_charsets_do_not_matter(kind: bytes, body: bytes) -> None:
 
 @pytest.mark.parametrize("method", ["POST", "GET", "PUT", "DELETE", "HEAD"])
 async def test_reset_before_an_answer_is_retried(method: str) -> None:
-    """RST after the request: a class, no library text, and one request only: aiohttp must not repeat it unseen."""
+    """FO-077: RST after the request: a class, no library text, and one request only: aiohttp must not repeat it."""
 
     async def handler(_: Received, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
@@ -239,7 +239,7 @@ async def test_reset_after_the_status_is_a_success() -> None:
 
 @pytest.mark.parametrize(("status", "kind"), [(b"413 Too Large", Bury), (b"200 OK", Success)])
 async def test_fo_074_early_answer_is_recorded(status: bytes, kind: type) -> None:
-    """The target answers before it has read a large body and closes: its status counts."""
+    """FO-074: the target answers before it has read a large body and closes: its status counts."""
 
     async def handler(_: Received, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
@@ -299,7 +299,7 @@ async def test_cancelling_closes_the_connection() -> None:
 
 
 async def test_fo_077_refused_connection_is_retried() -> None:
-    """Nobody listens: connect_refused, retryable, without an address in the text."""
+    """FO-077: nobody listens: connect_refused, retryable, without an address in the text."""
     outcome = await deliver(make_job(f"http://127.0.0.1:{closed_port()}/"))
     assert isinstance(outcome, Retry)
     assert (outcome.report.result, outcome.report.error) == ("connect_refused", "the target refused the connection")

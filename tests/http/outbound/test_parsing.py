@@ -88,14 +88,14 @@ def test_url_length_is_counted_after_encoding() -> None:
     ],
 )  # fmt: skip
 def test_refused_header_names(name: str) -> None:
-    """Reserved names in any case and with underscores, and what is no token."""
+    """FO-065: reserved names in any case and with underscores, and what is no token."""
     with pytest.raises(InvalidInputError):
         check_headers([(name, "v")])
 
 
 @pytest.mark.parametrize("value", [" v", "v ", "\tv", "v\n", "\nv", "v\x00", "v\x7f", "v\x80", "\u2603", "a\r\n b"])
 def test_refused_header_values(value: str) -> None:
-    """No line break, control, non-ASCII character or outer white space (FO-065)."""
+    """FO-065: no line break, control, non-ASCII character or outer white space."""
     with pytest.raises(InvalidInputError):
         check_headers([("X-A", value)])
 

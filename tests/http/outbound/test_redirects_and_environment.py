@@ -20,7 +20,7 @@ ENVIRONMENTS = [row.text for row in read_rows() if row.prefix == "env"]
 
 @pytest.mark.parametrize("row", REDIRECTS)
 async def test_fo_062_second_request_of_a_redirect_row_is_not_sent(row: str) -> None:
-    """The row's answer on a loopback server: one request arrives, and a 200 stays a success."""
+    """FO-062: the row's answer on a loopback server: one request arrives, and a 200 stays a success."""
     found = re.fullmatch(r"(\d{3}) \S+ (?:-> (\S+)|(\w+): (.*))", row)
     assert found is not None
     status, location, name, value = found.groups()
@@ -39,7 +39,7 @@ async def test_fo_062_second_request_of_a_redirect_row_is_not_sent(row: str) -> 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_fo_075_redirect_is_never_followed(status: int) -> None:
-    """A redirected POST is not success and not an empty GET; the record shows the Location."""
+    """FO-075: a redirected POST is not success and not an empty GET; the record shows the Location."""
     async with raw_server(f"HTTP/1.1 {status} X\r\nLocation: /ok\r\nContent-Length: 0\r\n\r\n".encode()) as server:
         outcome = await deliver(make_job(server.url(), body=b"precious"))
     assert isinstance(outcome, Bury)
@@ -59,7 +59,7 @@ async def test_redirect_is_retried_where_the_job_asks_for_it() -> None:
 async def test_fo_064_environment_rows_have_no_effect(
     row: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """With the row's variables set, and a netrc, the request goes straight to its target, unchanged."""
+    """FO-064: with the row's variables set, and a netrc, the request goes straight to its target, unchanged."""
     netrc = tmp_path / ".netrc"
     netrc.write_text("default login user password secret\n")
     netrc.chmod(0o600)
@@ -81,7 +81,7 @@ async def test_fo_064_environment_rows_have_no_effect(
 
 
 async def test_fo_063_blocked_ports_look_alike() -> None:
-    """Open, closed or silent: a blocked loopback target is refused before any connect, with the same words."""
+    """FO-063: open, closed or silent: a blocked loopback target is refused before any connect, with the same words."""
 
     async def silent(_: Received, __: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()

@@ -53,7 +53,7 @@ async def _result(context: ssl.SSLContext, ca_file: Path, host: str = "good.test
 
 
 async def test_fo_067_name_is_verified_though_an_address_is_dialled(authority: trustme.CA, ca_file: Path) -> None:
-    """A certificate for good.test is accepted for good.test pinned to loopback."""
+    """FO-067: a certificate for good.test is accepted for good.test pinned to loopback."""
     context = _server_context(authority.issue_cert("good.test"))
     names: list[str | None] = []
     context.sni_callback = lambda _, name, __: names.append(name)
@@ -62,7 +62,7 @@ async def test_fo_067_name_is_verified_though_an_address_is_dialled(authority: t
 
 
 async def test_fo_067_bad_certificates_are_refused(authority: trustme.CA, ca_file: Path) -> None:
-    """Another name, an expired one, an unknown issuer: tls_error, retried, and no request is sent."""
+    """FO-067, FO-077: another name, an expired one, an unknown issuer: tls_error, retried, and no request is sent."""
     past = datetime.now(UTC) - timedelta(days=1)
     for leaf in (
         authority.issue_cert("bad.test"),

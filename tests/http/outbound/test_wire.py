@@ -135,7 +135,7 @@ async def test_request_without_a_body(method: str, length: str | None) -> None:
 
 
 async def test_ipv6_literal_is_dialled_and_named_in_brackets() -> None:
-    """[::1] works as a target, in the Host header too (FO-073)."""
+    """FO-073: [::1] works as a target, in the Host header too."""
     async with raw_server(OK, host="::1") as server:
         outcome = await deliver(make_job(server.url()))
     assert isinstance(outcome, Success)
@@ -153,7 +153,7 @@ async def test_connections_are_reused_within_an_account_and_never_between() -> N
 
 
 async def test_fo_069_trailers_do_not_spoil_the_next_answer() -> None:
-    """A chunked answer with trailers, twice on one connection: both read correctly."""
+    """FO-069: a chunked answer with trailers, twice on one connection: both read correctly."""
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n2\r\nok\r\n0\r\nX-T: 1\r\n\r\n"
     async with raw_server(chunked, closes=False) as server, Deliverer(OPEN_LOOPBACK) as deliverer:
         outcomes = [await deliverer.deliver(make_job(server.url())) for _ in range(2)]
