@@ -101,8 +101,9 @@ class Connections:
 
     async def _trim(self) -> None:
         idle = [key for key, entry in self._entries.items() if entry.users == 0]
-        for key in idle[: max(0, len(self._entries) - self._limit)]:
-            await self._entries.pop(key).session.close()
+        surplus = [self._entries.pop(key) for key in idle[: max(0, len(self._entries) - self._limit)]]
+        for entry in surplus:  # out of the table first: while one is being closed, others come and go
+            await entry.session.close()
 
     def _open(self, target: Target, addresses: Sequence[Address]) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(

@@ -7,11 +7,12 @@ import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import cast
 
+import aiohttp
 import pytest
 
 from duly.http import Deliverer, DnsError, EgressPolicy, SystemResolver, TargetNotAllowedError, parse_target, resolve
@@ -155,6 +156,40 @@ async def test_idle_sessions_are_bounded() -> None:
         assert not busy.closed
     await connections.close()
     assert busy.closed
+
+
+async def test_sessions_are_closed_by_one_and_never_under_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two attempts end beyond the limit while a close takes its time, and a third begins on a session that was idle:
+    every old session is closed once, and the third's is its own."""
+    connections = Connections(OPEN_LOOPBACK, tls_context(), response_class=PeerNotingResponse, trace=tracing(), limit=2)
+    target, go, closing = parse_target("http://127.0.0.1/"), asyncio.Event(), asyncio.Event()
+
+    def session(account: int) -> AbstractAsyncContextManager[aiohttp.ClientSession]:
+        return connections.session(account, target, [ip_address("127.0.0.1")])
+
+    for account in (1, 2):
+        async with session(account):
+            pass
+    close = aiohttp.ClientSession.close
+
+    async def slowly(self: aiohttp.ClientSession) -> None:
+        closing.set()
+        await go.wait()
+        await close(self)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "close", slowly)
+    async with AsyncExitStack() as first, AsyncExitStack() as second, AsyncExitStack() as third:
+        for account, stack in ((3, first), (4, second), (5, third)):
+            await stack.enter_async_context(session(account))
+        ends = [asyncio.create_task(first.aclose())]
+        await closing.wait()
+        again = await third.enter_async_context(session(2))
+        ends.append(asyncio.create_task(second.aclose()))
+        await asyncio.sleep(0)
+        go.set()
+        await asyncio.gather(*ends)
+        assert not again.closed
+    await connections.close()
 
 
 async def test_pooled_connection_of_another_verdict_is_not_reused() -> None:
