@@ -90,6 +90,8 @@ class LimitedHead(ResponseHandler):
         if not _is_interim(data[0].code):
             self._in_head = False
             self._head = bytearray()
+        if data[0].code == 101:
+            self.force_close()  # aiohttp would keep it for the next request where no Upgrade header came along
         super().feed_data(data, size)
 
     def set_exception(self, exc: BaseException, *cause: BaseException) -> None:

@@ -136,6 +136,15 @@ async def test_fo_068_a_stray_101_is_a_protocol_error(extra: bytes) -> None:
     assert (outcome.report.result, outcome.report.status_code) == ("protocol_error", 101)
 
 
+async def test_connection_that_answered_101_is_not_used_again() -> None:
+    """Whatever is spoken on it from then on, it is not HTTP that anyone asked for."""
+    async with raw_server(b"HTTP/1.1 101 Switching Protocols\r\n\r\n", closes=False) as server:
+        async with Deliverer(OPEN_LOOPBACK) as deliverer:
+            for _ in range(2):
+                assert report_of(await deliverer.deliver(make_job(server.url()))).status_code == 101
+        assert server.connections == 2
+
+
 async def test_fo_071_a_header_of_9_kb_and_100_cookies_succeed() -> None:
     """FO-071: big but sane heads are read."""
     cookies = b"".join(b"Set-Cookie: c%d=v\r\n" % n for n in range(100))
