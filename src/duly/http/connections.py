@@ -69,7 +69,9 @@ class Connections:
         self, account_id: int, target: Target, addresses: Sequence[Address]
     ) -> AsyncIterator[aiohttp.ClientSession]:
         """The session to use for one request to vetted addresses."""
-        pinned = tuple(sorted(addresses, key=lambda address: (address.version, int(address))))
+        pinned = tuple(addresses)
+        if len(pinned) > 1:
+            pinned = tuple(sorted(addresses, key=lambda address: (address.version, int(address))))
         key = (account_id, target.scheme, target.host, target.port, pinned)
         entry = self._entries.get(key)
         if entry is None:
@@ -89,9 +91,11 @@ class Connections:
             await entry.session.close()
 
     async def _trim(self) -> None:
-        idle = [key for key, entry in self._entries.items() if entry.users == 0]
-        for key in idle[: max(0, len(self._entries) - self._limit)]:
-            await self._entries.pop(key).session.close()
+        while len(self._entries) > self._limit:
+            idle = next((key for key, entry in self._entries.items() if entry.users == 0), None)
+            if idle is None:
+                return
+            await self._entries.pop(idle).session.close()
 
     def _open(self, target: Target, addresses: Sequence[Address]) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
