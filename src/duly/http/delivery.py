@@ -18,8 +18,8 @@ from yarl import URL
 from duly import __version__
 from duly.http.addresses import Address
 from duly.http.classification import Verdict, classify_response
-from duly.http.connections import Connections
-from duly.http.exchange import READ_LIMIT_BYTES, Exchange, PeerNotingResponse, tracing
+from duly.http.connections import Connections, connected
+from duly.http.exchange import READ_LIMIT_BYTES, Exchange, PeerNotingResponse
 from duly.http.failures import TIMED_OUT, Failure, failure
 from duly.http.policy import EgressPolicy
 from duly.http.request import HOPS_HEADER, StoredRequest
@@ -64,7 +64,7 @@ class Deliverer:
 
     async def __aenter__(self) -> Self:
         self._resolver = self._given_resolver or SystemResolver()
-        self._connections = Connections(self._policy, self._tls, response_class=PeerNotingResponse, trace=tracing())
+        self._connections = Connections(self._policy, self._tls, response_class=PeerNotingResponse)
         return self
 
     async def __aexit__(
@@ -110,7 +110,7 @@ class Deliverer:
     async def _vetted(self, target: Target, exchange: Exchange) -> tuple[Address, ...]:
         self._policy.check_target(target)
         addresses = await resolve(self._resolver, self._policy, target)
-        exchange.mark("dns", exchange.started)
+        exchange.dialled = exchange.mark("dns", exchange.started)
         exchange.step = "connect"
         return addresses
 
@@ -118,6 +118,7 @@ class Deliverer:
         self, job: ClaimedJob, request: StoredRequest, addresses: Sequence[Address], exchange: Exchange
     ) -> None:
         async with self._connections.session(job.account_id, request.target, addresses) as session:
+            connected.set(exchange.connected)
             sent = time.monotonic()
             response = await session.request(
                 request.method,
@@ -125,7 +126,6 @@ class Deliverer:
                 headers=self._headers(job, request, exchange.secrets),
                 data=_data(request.body),
                 allow_redirects=False,
-                trace_request_ctx=exchange,
             )
             try:
                 exchange.answered(response)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -30,10 +29,14 @@ _MAX_VALUE = 1024
 
 @dataclass(slots=True)
 class Exchange:
-    """Filled in as things happen; a step that raises leaves the earlier ones standing. Times are monotonic seconds."""
+    """Filled in as things happen; a step that raises leaves the earlier ones standing. Times are monotonic seconds.
+
+    `step` is what would have taken too long: dns, connect, request.
+    """
 
     secrets: Sequence[bytes] = ()
     started: float = field(default_factory=time.monotonic)
+    dialled: float = 0.0
     step: str = "dns"
     status: int | None = None
     headers: tuple[tuple[str, str], ...] = ()
@@ -47,6 +50,14 @@ class Exchange:
         now = time.monotonic()
         self.phases[phase] = round((now - since) * 1000, 3)
         return now
+
+    def connected(self, is_new: bool) -> None:
+        """Note that a connection is there, and how long that took since the addresses were: nothing if it was kept."""
+        if is_new:
+            self.mark("connect", self.dialled)
+        else:
+            self.phases["connect"] = 0.0
+        self.step = "request"
 
     def answered(self, response: aiohttp.ClientResponse) -> None:
         """Take over the head of an answer."""
@@ -102,30 +113,3 @@ class PeerNotingResponse(aiohttp.ClientResponse):
         peername = transport.get_extra_info("peername") if transport is not None else None
         self.peer = str(peername[0]) if peername else None
         return await super().start(connection)
-
-
-def tracing() -> aiohttp.TraceConfig:
-    """Trace hooks that note the steps in the Exchange given as `trace_request_ctx`."""
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_create_start.append(_connecting)
-    trace.on_connection_create_end.append(_connected)
-    trace.on_connection_reuseconn.append(_reused)
-    return trace
-
-
-async def _connecting(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
-    exchange: Exchange = context.trace_request_ctx
-    exchange.step = "connect"
-    context.connect_began = time.monotonic()
-
-
-async def _connected(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
-    exchange: Exchange = context.trace_request_ctx
-    exchange.mark("connect", context.connect_began)
-    exchange.step = "request"
-
-
-async def _reused(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
-    exchange: Exchange = context.trace_request_ctx
-    exchange.step = "request"
-    exchange.phases["connect"] = 0.0

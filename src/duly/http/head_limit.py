@@ -29,13 +29,18 @@ class BadHeadError(HttpProcessingError):
 
 
 class LimitedHead(ResponseHandler):
-    """aiohttp's protocol, with a limit on the octets before the body (interim answers included)."""
+    """aiohttp's protocol, with a limit on the octets before the body (interim answers included).
 
+    `requests` were sent on the connection.
+    """
+
+    requests = 0
     _head = bytearray()
     _in_head = False
 
     def set_response_params(self, **params: Any) -> None:
         """Called by aiohttp before each request on the connection."""
+        self.requests += 1
         self._head = bytearray()
         self._in_head = True
         super().set_response_params(**params)

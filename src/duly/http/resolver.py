@@ -96,9 +96,11 @@ async def _answers(resolver: Resolver, host: str, limit_s: float) -> list[str]:
                 give_up = min(give_up, loop.time() + SECOND_ANSWER_S)
         return _together([task.result() if task.done() else None for task in tasks])
     finally:
-        for task in tasks:
+        late = [task for task in tasks if not task.done()]
+        for task in late:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if late:
+            await asyncio.gather(*late, return_exceptions=True)
 
 
 async def _lookup(resolver: Resolver, host: str, family: socket.AddressFamily) -> list[str] | DnsError:

@@ -17,7 +17,7 @@ import pytest
 from duly.http import Deliverer, DnsError, EgressPolicy, SystemResolver, TargetNotAllowedError, parse_target, resolve
 from duly.http.addresses import Address
 from duly.http.connections import Connections
-from duly.http.exchange import PeerNotingResponse, tracing
+from duly.http.exchange import PeerNotingResponse
 from duly.http.hosts_file import HostsFile, parse_hosts
 from duly.http.tls import tls_context
 from duly.model import Retry, Success
@@ -145,7 +145,7 @@ async def test_last_gate_holds_when_every_earlier_check_is_wrong(
 
 async def test_idle_sessions_are_bounded() -> None:
     """Beyond the limit the least recently used idle session is closed; one in use never is."""
-    connections = Connections(OPEN_LOOPBACK, tls_context(), response_class=PeerNotingResponse, trace=tracing(), limit=2)
+    connections = Connections(OPEN_LOOPBACK, tls_context(), response_class=PeerNotingResponse, limit=2)
     target = parse_target("http://127.0.0.1/")
     async with connections.session(1, target, [ip_address("127.0.0.1")]) as busy:
         for account in range(2, 9):
