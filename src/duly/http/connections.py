@@ -104,13 +104,12 @@ class Connections:
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             auto_decompress=False,
-            skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+            skip_auto_headers=("Content-Type",),  # added after the middleware, see `once`
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_LIMIT_S),
             max_line_size=MAX_LINE_OCTETS,
             max_field_size=MAX_LINE_OCTETS,
             max_headers=MAX_FIELDS,
             response_class=self._response_class,
-            middlewares=[_send_once],
         )
 
 
@@ -123,14 +122,27 @@ class LostConnectionError(aiohttp.ClientError):
     """The connection ended before an answer came."""
 
 
-async def _send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Keep aiohttp from repeating a GET, PUT or DELETE unseen: an attempt is one request, as the ledger counts."""
-    try:
-        return await send(request)
-    except (aiohttp.ClientConnectorError, aiohttp.ClientSSLError, aiohttp.ConnectionTimeoutError):
-        raise
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise LostConnectionError from error
+def once(headers: Sequence[tuple[str, str]]) -> aiohttp.ClientMiddlewareType:
+    """Middleware for one request: it goes out once, with Host and exactly these headers.
+
+    Once, because aiohttp repeats a GET, PUT or DELETE unseen, and an attempt is one request, as the ledger counts.
+    Headers are put in here, because on the way in aiohttp drops "X-A: 1" when "x-a: 2" follows, and copies all of them
+    thrice.
+    """
+
+    async def send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        host = request.headers["Host"]
+        request.headers.clear()
+        request.headers.add("Host", host)
+        request.headers.extend(headers)
+        try:
+            return await send(request)
+        except (aiohttp.ClientConnectorError, aiohttp.ClientSSLError, aiohttp.ConnectionTimeoutError):
+            raise
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            raise LostConnectionError from error
+
+    return send_once
 
 
 class _PinnedConnector(aiohttp.TCPConnector):

@@ -18,7 +18,7 @@ from yarl import URL
 from duly import __version__
 from duly.http.addresses import Address
 from duly.http.classification import Verdict, classify_response
-from duly.http.connections import Connections, connected
+from duly.http.connections import Connections, connected, once
 from duly.http.exchange import READ_LIMIT_BYTES, Exchange, PeerNotingResponse
 from duly.http.failures import TIMED_OUT, Failure, failure
 from duly.http.policy import EgressPolicy
@@ -123,7 +123,7 @@ class Deliverer:
             response = await session.request(
                 request.method,
                 wire_url(request.target),
-                headers=self._headers(job, request, exchange.secrets),
+                middlewares=(once(self._headers(job, request, exchange.secrets)),),
                 data=_data(request.body),
                 allow_redirects=False,
             )
@@ -138,7 +138,7 @@ class Deliverer:
 
     def _headers(self, job: ClaimedJob, request: StoredRequest, secrets: Sequence[bytes]) -> list[tuple[str, str]]:
         body = request.body or b""
-        headers = _one_spelling(request.headers)
+        headers = list(request.headers)
         if request.header("User-Agent") is None:
             headers.append(("User-Agent", USER_AGENT))
         if request.header("Idempotency-Key") is None:
@@ -197,12 +197,6 @@ async def _read(response: aiohttp.ClientResponse, exchange: Exchange) -> None:
         raise
     finally:
         exchange.body = bytes(kept[:READ_LIMIT_BYTES])
-
-
-def _one_spelling(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """aiohttp drops "X-A: 1" when "x-a: 2" follows: a repeated name takes the spelling of its first appearance."""
-    spelling: dict[str, str] = {}
-    return [(spelling.setdefault(name.lower(), name), value) for name, value in headers]
 
 
 def _data(body: bytes | None) -> bytes | io.BytesIO | None:
