@@ -137,21 +137,21 @@ class Deliverer:
                 response.close()  # nothing happens to a connection that was read to its end and is back in the pool
 
     def _headers(self, job: ClaimedJob, request: StoredRequest, secrets: Sequence[bytes]) -> list[tuple[str, str]]:
-        body = request.body or b""
+        body, job_id = request.body or b"", str(job.id)
         headers = list(request.headers)
         if request.header("User-Agent") is None:
             headers.append(("User-Agent", USER_AGENT))
         if request.header("Idempotency-Key") is None:
-            headers.append(("Idempotency-Key", str(job.id)))
+            headers.append(("Idempotency-Key", job_id))
         headers += [
             ("Accept-Encoding", "identity"),
-            ("Duly-Job-Id", str(job.id)),
+            ("Duly-Job-Id", job_id),
             ("Duly-Attempt", str(job.attempt)),
             ("Duly-Max-Attempts", str(job.final_attempt)),
-            ("Duly-Trigger", str(job.trigger)),
+            ("Duly-Trigger", job.trigger.value),
             ("Duly-Scheduled-At", job.run_at.astimezone(UTC).isoformat().replace("+00:00", "Z")),
             (HOPS_HEADER, str(request.hops + 1)),
-            *sign(secrets, str(job.id), int(self._clock().timestamp()), body),
+            *sign(secrets, job_id, int(self._clock().timestamp()), body),
         ]
         if request.body is not None or request.method in ("POST", "PUT", "PATCH", "DELETE"):
             headers.append(("Content-Length", str(len(body))))

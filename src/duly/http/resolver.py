@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any, Protocol
 
@@ -126,10 +127,13 @@ def _together(results: Sequence[list[str] | DnsError | None]) -> list[str]:
     raise DnsError("the target's name has no addresses")
 
 
+_address = lru_cache(maxsize=8192)(ip_address)  # strict: what is not a canonical address raises, and is not kept
+
+
 def _parsed(answers: Sequence[str]) -> tuple[Address, ...]:
     if len(answers) > MAX_ANSWERS:
         raise DnsError(f"the target's name has more than {MAX_ANSWERS} addresses")
     try:
-        return tuple(dict.fromkeys(ip_address(answer) for answer in answers))
+        return tuple(dict.fromkeys([_address(answer) for answer in answers]))
     except ValueError as error:
         raise TargetNotAllowedError("target address not allowed", rule="address", setting="none") from error
