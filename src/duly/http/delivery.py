@@ -95,7 +95,8 @@ class Deliverer:
         try:
             async with limit:
                 addresses = await self._vetted(request.target, exchange)
-                await self._exchange(job, request, addresses, exchange)
+                headers = self._headers(job, request, exchange.secrets)
+                await self._exchange(job.account_id, request, headers, addresses, exchange)
         except TimeoutError as error:
             if limit.expired():
                 return TIMED_OUT[exchange.step]
@@ -115,15 +116,23 @@ class Deliverer:
         return addresses
 
     async def _exchange(
-        self, job: ClaimedJob, request: StoredRequest, addresses: Sequence[Address], exchange: Exchange
+        self,
+        account_id: int,
+        request: StoredRequest,
+        headers: Sequence[tuple[str, str]],
+        addresses: Sequence[Address],
+        exchange: Exchange,
     ) -> None:
-        async with self._connections.session(job.account_id, request.target, addresses) as session:
+        """One request in, with Host and exactly these headers, to vetted addresses; one answer out, into `exchange`, as
+        far as it came. All that is to know of the HTTP client in use is here and in `failures` (docs/adr/0002).
+        """
+        async with self._connections.session(account_id, request.target, addresses) as session:
             connected.set(exchange.connected)
             sent = time.monotonic()
             response = await session.request(
                 request.method,
                 wire_url(request.target),
-                middlewares=(once(self._headers(job, request, exchange.secrets)),),
+                middlewares=(once(headers),),
                 data=_data(request.body),
                 allow_redirects=False,
             )
