@@ -67,6 +67,22 @@ async def test_no_answer_is_a_dns_error(answer: Exception | tuple[()] | None) ->
         await _texts(FamilyResolver(answer, answer), limit_s=0.1)
 
 
+@pytest.mark.parametrize("v6", [None, ["2606:4700::1"]])
+async def test_a_cancelled_look_up_leaves_nothing_behind(v6: list[str] | None) -> None:
+    """Cancelled while IPv4 is silent, whether IPv6 has answered or not: no task stays, no callback fails."""
+    failed: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
+    before = asyncio.all_tasks()
+    looking = asyncio.create_task(_texts(FamilyResolver(v6, None)))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    looking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await looking
+    await asyncio.sleep(0)
+    assert (asyncio.all_tasks(), failed) == (before, [])
+
+
 async def test_more_than_32_answers_are_refused() -> None:
     """32 pass, 33 do not, over both families."""
     many = [f"8.8.8.{n}" for n in range(32)]

@@ -171,6 +171,15 @@ async def test_no_cookie_is_carried_to_the_next_request() -> None:
     assert ["set-cookie", "***"] in report_of(first).detail["response_headers"]
 
 
+async def test_connect_phase_tells_a_new_connection_from_a_kept_one() -> None:
+    """The first delivery takes time to connect, the next on the same connection takes none."""
+    async with raw_server(OK, closes=False) as server, Deliverer(OPEN_LOOPBACK) as deliverer:
+        reports = [report_of(await deliverer.deliver(make_job(server.url()))) for _ in range(2)]
+    took = [report.detail["phases"]["connect"] for report in reports]
+    assert took[0] > 0
+    assert (took[1], server.connections) == (0.0, 1)
+
+
 async def test_report_has_status_phases_headers_and_excerpt() -> None:
     """The ledger learns what happened and how long it took."""
     data = (
