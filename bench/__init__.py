@@ -8,5 +8,6 @@ folder behind.
 Reading order: `setting` (the server and its databases), `figures`, `finding` and `results` (numbers, judged and
 kept), `tally` and `processes` (what the measured processes tell us), `draining` (one measured drain); then the
 programs, one a file, listed in `programs`. `soak` stands alone: it measures nothing, it breaks things and audits what
-comes of it (`soaking`, `skewed_clock`). `*_process` modules are run as processes of their own.
+comes of it (`soaking`, `skewed_clock`). `clients` stands alone too: it compares HTTP clients (`client_candidates`) for
+docs/adr/0002. `*_process` modules are run as processes of their own.
 """

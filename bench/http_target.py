@@ -1,5 +1,5 @@
 """A target that costs as little as it can: any request is answered 200. `python -m bench.http_target JSON` with tally
-(3 slots).
+(3 slots), hosts (how many addresses from 127.0.0.1 on, on one port), leaf (a PEM file with key: serve TLS).
 
 Slots: 0 requests answered, 1 the port (written last, when it listens), 2 connections accepted.
 """
@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+import ssl
 import sys
 from pathlib import Path
 from typing import Any, cast
 
 import httptools
 
+from bench.http_hosts import address
 from bench.tally import Tally
 from duly.cli.stopping import Stop, run_loop
 
 REQUESTS, PORT, CONNECTIONS = range(3)
 SLOTS = 3
 _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
+_PORTS = range(12_000, 26_000)  # below those that outgoing connections use up
 
 
 class _Connection(asyncio.Protocol):
@@ -45,10 +49,27 @@ async def main(told: dict[str, Any]) -> None:
     """Serve on loopback until SIGTERM."""
     tally = Tally(Path(told["tally"]), SLOTS)
     stop = Stop()
-    server = await asyncio.get_running_loop().create_server(lambda: _Connection(tally.numbers), "127.0.0.1", 0)
-    tally.numbers[PORT] = server.sockets[0].getsockname()[1]
+    tls = None
+    if told.get("leaf"):
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(told["leaf"])
+    addresses = [address(n) for n in range(1, told.get("hosts", 1) + 1)]
+    server, port = await _listen(addresses, tls, tally.numbers)
+    tally.numbers[PORT] = port
     await stop.draining.wait()
     server.close()
+
+
+async def _listen(
+    addresses: list[str], tls: ssl.SSLContext | None, numbers: memoryview[int]
+) -> tuple[asyncio.Server, int]:
+    loop = asyncio.get_running_loop()
+    for port in random.sample(_PORTS, 20):
+        try:
+            return await loop.create_server(lambda: _Connection(numbers), addresses, port, ssl=tls), port
+        except OSError:  # taken at one of the addresses
+            continue
+    raise RuntimeError("no free port on loopback")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """A worker process of Duly with its upkeep, as a benchmark starts it: `python -m bench.worker_process JSON`.
 
-JSON: dsn, work, tally, slots, concurrency, added. What `work` may be:
+JSON: dsn, work, tally, slots, concurrency, added, authority. What `work` may be:
 noop: does nothing, counts. paced: the same, but waits while the line is short (see `standing`). stamp: the payload is
-a number n; notes when it started (see `latency`). http: delivers, as `duly worker` does. upkeep: runs no job at all.
+a number n; notes when it started (see `latency`). http: delivers, as `duly worker` does, to the hosts
+of `http_hosts` (trusting the PEM file `authority`, if given). upkeep: runs no job at all.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Task:
     slots: int = 1
     concurrency: int = 100
     added: str = ""
+    authority: str = ""
 
 
 def noop(tally: Tally) -> Handler:
@@ -91,11 +93,11 @@ def stamp(tally: Tally) -> Handler:
     return run
 
 
-async def run_handler(db: Database, task: Task, handler: Handler, stop: Stop) -> None:
-    """A worker for no-op jobs, its wake-ups and its upkeep, in one process."""
+async def run_handler(db: Database, task: Task, kind: str, handler: Handler, stop: Stop) -> None:
+    """A worker for jobs of one kind, its wake-ups and its upkeep, in one process."""
     wakeups = Wakeups(task.dsn, db.schema)
     ended = asyncio.Event()
-    config = WorkerConfig({NOOP: handler}, concurrency=task.concurrency, lease=_LEASE)
+    config = WorkerConfig({kind: handler}, concurrency=task.concurrency, lease=_LEASE)
     worker = Worker(config, db, task.dsn, wakeups)
     async with asyncio.TaskGroup() as group:
         group.create_task(wakeups.run(ended))
@@ -111,7 +113,7 @@ async def run_paced(db: Database, task: Task, stop: Stop) -> None:
     tally, gate = Tally(Path(task.tally), 1), asyncio.Event()
     keeping = asyncio.create_task(keep_gate(tally, Tally(Path(task.added), 2), gate))
     try:
-        await run_handler(db, task, paced(tally, gate), stop)
+        await run_handler(db, task, NOOP, paced(tally, gate), stop)
     finally:
         keeping.cancel()
 
@@ -125,13 +127,22 @@ async def run_upkeep(db: Database, task: Task, stop: Stop) -> None:
 
 
 async def run_http(db: Database, task: Task, stop: Stop) -> None:
-    """The service's own worker. Imported here: what the API and HTTP need would be dead weight for the others."""
-    from duly.cli.parts import WorkerSettings, work
-    from duly.http import EgressPolicy
+    """What `duly worker` runs (`cli.parts.work`), with a resolver that knows the benchmark's names. Imported here: what
+    HTTP needs would be dead weight for the others.
+    """
+    from bench.http_hosts import LoopbackNames
+    from duly.http import Deliverer, EgressPolicy
+    from duly.service import SigningSecrets
+    from duly.service.jobs import KIND
 
+    secrets = SigningSecrets(db)
     policy = EgressPolicy.parse(allow_loopback=True)
-    settings = WorkerSettings(concurrency=task.concurrency)
-    await work(db, task.dsn, policy, settings, stop.draining, stop.aborting)
+    async with Deliverer(policy, resolver=LoopbackNames(), ca_file=task.authority or None) as deliverer:
+
+        async def deliver(job: ClaimedJob) -> Outcome:
+            return await deliverer.deliver(job, await secrets.for_project(job.project_id))
+
+        await run_handler(db, task, KIND, deliver, stop)
 
 
 async def main(task: Task) -> None:
@@ -144,9 +155,9 @@ async def main(task: Task) -> None:
             case "http":
                 await run_http(db, task, stop)
             case "noop":
-                await run_handler(db, task, noop(Tally(Path(task.tally), 1)), stop)
+                await run_handler(db, task, NOOP, noop(Tally(Path(task.tally), 1)), stop)
             case "stamp":
-                await run_handler(db, task, stamp(Tally(Path(task.tally), task.slots)), stop)
+                await run_handler(db, task, NOOP, stamp(Tally(Path(task.tally), task.slots)), stop)
             case "paced":
                 await run_paced(db, task, stop)
             case other:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
 Address = IPv4Address | IPv6Address
@@ -124,6 +125,13 @@ IPV6_TABLE = (
 
 _PUBLIC_IPV6 = IPv6Network("2000::/3")
 _ISATAP_MARKS = (0x00005EFE, 0x02005EFE)  # RFC 5214: the interface id holds an IPv4 address
+
+
+@lru_cache(maxsize=8192)
+def kind_of(address: Address) -> AddressClass:
+    """`classify` by the tables as they stand, remembered: it is asked several times per attempt and once more at every
+    socket."""
+    return classify(address)
 
 
 def classify(

@@ -19,10 +19,12 @@ from dataclasses import dataclass
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
 
 from duly.http.addresses import Address
 from duly.http.errors import LostConnectionError, UnansweredError
-from duly.http.exchange import transport_is_up
+from duly.http.exchange import current_exchange, transport_is_up
 from duly.http.guard import guarded_sockets
 from duly.http.head_limit import MAX_FIELDS, MAX_LINE_OCTETS, LimitedHead
 from duly.http.policy import EgressPolicy
@@ -53,13 +55,11 @@ class Connections:
         tls: ssl.SSLContext,
         *,
         response_class: type[aiohttp.ClientResponse],
-        trace: aiohttp.TraceConfig,
         limit: int = MAX_SESSIONS,
     ) -> None:
         self._policy = policy
         self._tls = tls
         self._response_class = response_class
-        self._trace = trace
         self._limit = limit
         self._entries: OrderedDict[SessionKey, _Entry] = OrderedDict()
 
@@ -71,7 +71,9 @@ class Connections:
         self, account_id: int, target: Target, addresses: Sequence[Address]
     ) -> AsyncIterator[aiohttp.ClientSession]:
         """The session to use for one request to vetted addresses."""
-        pinned = tuple(sorted(addresses, key=lambda address: (address.version, int(address))))
+        pinned = tuple(addresses)
+        if len(pinned) > 1:
+            pinned = tuple(sorted(addresses, key=lambda address: (address.version, int(address))))
         key = (account_id, target.scheme, target.host, target.port, pinned)
         entry = self._entries.get(key)
         if entry is None:
@@ -100,8 +102,10 @@ class Connections:
             await entry.session.close()
 
     async def _trim(self) -> None:
+        if len(self._entries) <= self._limit:
+            return
         idle = [key for key, entry in self._entries.items() if entry.users == 0]
-        surplus = [self._entries.pop(key) for key in idle[: max(0, len(self._entries) - self._limit)]]
+        surplus = [self._entries.pop(key) for key in idle[: len(self._entries) - self._limit]]
         for entry in surplus:  # out of the table first: while one is being closed, others come and go
             await entry.session.close()
 
@@ -111,25 +115,40 @@ class Connections:
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             auto_decompress=False,
-            skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+            skip_auto_headers=("Content-Type",),  # added after the middleware, see `once`
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_LIMIT_S),
             max_line_size=MAX_LINE_OCTETS,
             max_field_size=MAX_LINE_OCTETS,
             max_headers=MAX_FIELDS,
             response_class=self._response_class,
-            trace_configs=[self._trace],
-            middlewares=[_send_once],
         )
 
 
-async def _send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Keep aiohttp from repeating a GET, PUT or DELETE unseen: what is sent again is for the delivery to say."""
-    try:
-        return await send(request)
-    except (aiohttp.ClientConnectorError, aiohttp.ClientSSLError, aiohttp.ConnectionTimeoutError, LostConnectionError):
-        raise
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise UnansweredError from error  # one that had begun its answer is told apart by the response
+def once(headers: Sequence[tuple[str, str]]) -> aiohttp.ClientMiddlewareType:
+    """Middleware for one request: it goes out once, with Host and exactly these headers.
+
+    Once, because aiohttp repeats a GET, PUT or DELETE unseen: what is sent again is for the delivery to say. Headers
+    are put in here, because on the way in aiohttp drops "X-A: 1" when "x-a: 2" follows, and copies all of them thrice.
+    """
+
+    async def send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        host = request.headers["Host"]
+        request.headers.clear()
+        request.headers.add("Host", host)
+        request.headers.extend(headers)
+        try:
+            return await send(request)
+        except (
+            aiohttp.ClientConnectorError,
+            aiohttp.ClientSSLError,
+            aiohttp.ConnectionTimeoutError,
+            LostConnectionError,
+        ):
+            raise
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            raise UnansweredError from error  # one that had begun its answer is told apart by the response
+
+    return send_once
 
 
 class _PinnedConnector(aiohttp.TCPConnector):
@@ -144,6 +163,16 @@ class _PinnedConnector(aiohttp.TCPConnector):
         )
         # aiohttp has no public way to choose the protocol; test_fo_071 fails when this one stops working.
         self._factory = functools.partial(_protocol, loop=self._loop)
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
+    ) -> Connection:
+        """Called by aiohttp for each request."""
+        connection = await super().connect(req, traces, timeout)
+        protocol = connection.protocol
+        is_new = isinstance(protocol, LimitedHead) and not protocol.requests
+        current_exchange.get().connected(is_new=is_new)
+        return connection
 
 
 class _PinnedResolver(AbstractResolver):

@@ -17,9 +17,9 @@ from yarl import URL
 from duly import __version__
 from duly.http.addresses import Address
 from duly.http.classification import Verdict, classify_response
-from duly.http.connections import Connections
+from duly.http.connections import Connections, once
 from duly.http.errors import UnansweredError
-from duly.http.exchange import READ_LIMIT_BYTES, Exchange, PeerNotingResponse, tracing
+from duly.http.exchange import READ_LIMIT_BYTES, Exchange, PeerNotingResponse, current_exchange
 from duly.http.failures import TIMED_OUT, Failure, failure
 from duly.http.policy import EgressPolicy
 from duly.http.request import HOPS_HEADER, StoredRequest
@@ -70,7 +70,7 @@ class Deliverer:
 
     async def __aenter__(self) -> Self:
         self._resolver = self._given_resolver or SystemResolver()
-        self._connections = Connections(self._policy, self._tls, response_class=PeerNotingResponse, trace=tracing())
+        self._connections = Connections(self._policy, self._tls, response_class=PeerNotingResponse)
         return self
 
     async def __aexit__(
@@ -94,6 +94,7 @@ class Deliverer:
                 DeadReason.PERMANENT, self._report(exchange, "error", f"the stored request is not valid: {why}")
             )
         exchange.is_tls = request.target.scheme == "https"
+        exchange.is_last = job.attempt >= job.final_attempt
         failed = await self._attempt(job, request, exchange)
         if exchange.status is not None:
             return self._answered(exchange, job)
@@ -105,7 +106,8 @@ class Deliverer:
         try:
             async with limit:
                 addresses = await self._vetted(request.target, exchange)
-                await self._exchange(job, request, addresses, exchange)
+                headers = self._headers(job, request, exchange.secrets)
+                await self._exchange(job.account_id, request, headers, addresses, exchange)
         except TimeoutError as error:
             if limit.expired():
                 return TIMED_OUT[exchange.step]
@@ -124,53 +126,42 @@ class Deliverer:
         return addresses
 
     async def _exchange(
-        self, job: ClaimedJob, request: StoredRequest, addresses: Sequence[Address], exchange: Exchange
+        self,
+        account_id: int,
+        request: StoredRequest,
+        headers: Sequence[tuple[str, str]],
+        addresses: Sequence[Address],
+        exchange: Exchange,
     ) -> None:
+        """One request in, with Host and exactly these headers, to vetted addresses; one answer out, into `exchange`, as
+        far as it came. All that is to know of the HTTP client in use is here and in `failures` (docs/adr/0002).
+        """
         try:
-            async with self._connections.session(job.account_id, request.target, addresses) as session:
-                await self._send(session, job, request, exchange)
+            async with self._connections.session(account_id, request.target, addresses) as session:
+                await _send(session, request, headers, exchange)
         except UnansweredError:
-            if not may_resend(job, request.method, exchange):
+            if not may_resend(request.method, exchange):
                 raise
             exchange.is_resent = True
             async with self._connections.fresh_session(request.target, addresses) as session:
-                await self._send(session, job, request, exchange)
-
-    async def _send(
-        self, session: aiohttp.ClientSession, job: ClaimedJob, request: StoredRequest, exchange: Exchange
-    ) -> None:
-        response = await session.request(
-            request.method,
-            wire_url(request.target),
-            headers=self._headers(job, request, exchange.secrets),
-            data=_data(request.body),
-            allow_redirects=False,
-            trace_request_ctx=exchange,
-        )
-        try:
-            exchange.answered(response)
-            exchange.remote_address = response.peer if isinstance(response, PeerNotingResponse) else None
-            if response.status != 101:
-                await _read(response, exchange)
-        finally:
-            response.close()  # nothing happens to a connection that was read to its end and is back in the pool
+                await _send(session, request, headers, exchange)
 
     def _headers(self, job: ClaimedJob, request: StoredRequest, secrets: Sequence[bytes]) -> list[tuple[str, str]]:
-        body = request.body or b""
-        headers = _one_spelling(request.headers)
+        body, job_id = request.body or b"", str(job.id)
+        headers = list(request.headers)
         if request.header("User-Agent") is None:
             headers.append(("User-Agent", USER_AGENT))
         if request.header("Idempotency-Key") is None:
-            headers.append(("Idempotency-Key", str(job.id)))
+            headers.append(("Idempotency-Key", job_id))
         headers += [
             ("Accept-Encoding", "identity"),
-            ("Duly-Job-Id", str(job.id)),
+            ("Duly-Job-Id", job_id),
             ("Duly-Attempt", str(job.attempt)),
             ("Duly-Max-Attempts", str(job.final_attempt)),
-            ("Duly-Trigger", str(job.trigger)),
+            ("Duly-Trigger", job.trigger.value),
             ("Duly-Scheduled-At", job.run_at.astimezone(UTC).isoformat().replace("+00:00", "Z")),
             (HOPS_HEADER, str(request.hops + 1)),
-            *sign(secrets, str(job.id), int(self._clock().timestamp()), body),
+            *sign(secrets, job_id, int(self._clock().timestamp()), body),
         ]
         if request.body is not None or request.method in ("POST", "PUT", "PATCH", "DELETE"):
             headers.append(("Content-Length", str(len(body))))
@@ -193,7 +184,7 @@ class Deliverer:
         return exchange.report(result, error, self._clock())
 
 
-def may_resend(job: ClaimedJob, method: str, exchange: Exchange) -> bool:
+def may_resend(method: str, exchange: Exchange) -> bool:
     """Whether a request that was lost without a byte of answer may go out again at once, on a new connection.
 
     Only if it was written into a kept connection, lost at once, and not sent again yet (RFC 9112, section 9.3.1).
@@ -201,7 +192,7 @@ def may_resend(job: ClaimedJob, method: str, exchange: Exchange) -> bool:
     only where the job would be repeated anyhow, under the same id: at its last attempt they are not.
     """
     is_stale = exchange.is_reused and not exchange.is_resent and time.monotonic() - exchange.since < RESEND_WITHIN_S
-    return is_stale and (method in _IDEMPOTENT or job.attempt < job.final_attempt)
+    return is_stale and (method in _IDEMPOTENT or not exchange.is_last)
 
 
 def wire_url(target: Target) -> URL:
@@ -209,6 +200,29 @@ def wire_url(target: Target) -> URL:
     host = f"[{target.host}]" if ":" in target.host else target.host
     port = None if target.port == DEFAULT_PORTS[target.scheme] else target.port
     return URL.build(scheme=target.scheme, host=host, port=port, path=target.path_and_query, encoded=True)
+
+
+async def _send(
+    session: aiohttp.ClientSession, request: StoredRequest, headers: Sequence[tuple[str, str]], exchange: Exchange
+) -> None:
+    current_exchange.set(exchange)
+    exchange.enter("connect")
+    data = _data(request.body)
+    response = await session.request(
+        request.method,
+        wire_url(request.target),
+        middlewares=(once(headers),),
+        data=data,
+        headers={"Content-Length": str(len(request.body or b""))} if isinstance(data, _Pieces) else None,  # not chunked
+        allow_redirects=False,
+    )
+    try:
+        exchange.answered(response)
+        exchange.remote_address = response.peer if isinstance(response, PeerNotingResponse) else None
+        if response.status != 101:
+            await _read(response, exchange)
+    finally:
+        response.close()  # nothing happens to a connection that was read to its end and is back in the pool
 
 
 async def _read(response: aiohttp.ClientResponse, exchange: Exchange) -> None:
@@ -227,12 +241,6 @@ async def _read(response: aiohttp.ClientResponse, exchange: Exchange) -> None:
         raise
     finally:
         exchange.body = bytes(kept[:READ_LIMIT_BYTES])
-
-
-def _one_spelling(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """aiohttp drops "X-A: 1" when "x-a: 2" follows: a repeated name takes the spelling of its first appearance."""
-    spelling: dict[str, str] = {}
-    return [(spelling.setdefault(name.lower(), name), value) for name, value in headers]
 
 
 class _Pieces:

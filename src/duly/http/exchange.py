@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -34,11 +33,13 @@ _MAX_VALUE = 1024
 class Exchange:
     """Filled in as things happen; a step that raises leaves the earlier ones standing. Times are monotonic seconds.
 
-    `step` is the phase that runs: dns, connect, tls or request. `since` is when it began.
+    `step` is the phase that runs: dns, connect, tls or request. `since` is when it began. `is_last`: the
+    job is not tried again, whatever comes of this.
     """
 
     secrets: Sequence[bytes] = ()
     is_tls: bool = False
+    is_last: bool = False
     started: float = field(default_factory=time.monotonic)
     step: str = "dns"
     since: float = field(default_factory=time.monotonic)
@@ -57,6 +58,15 @@ class Exchange:
         if ended is not None:
             self.phases[ended] = round((now - self.since) * 1000, 3)
         self.step, self.since = step, now
+
+    def connected(self, *, is_new: bool) -> None:
+        """Note that a connection is there: a new one, its TLS done, or a kept one, for which nothing had to be done."""
+        self.is_reused = not is_new
+        if is_new:
+            self.enter("request", ended="tls" if self.is_tls else None)
+        else:
+            self.enter("request")
+            self.phases["connect"] = 0.0
 
     def answered(self, response: aiohttp.ClientResponse) -> None:
         """Take over the head of an answer."""
@@ -104,6 +114,17 @@ class Exchange:
         return masked(value.encode("utf-8", "replace"), self.secrets).decode("utf-8", "replace")[:_MAX_VALUE]
 
 
+current_exchange: ContextVar[Exchange] = ContextVar("current_exchange")
+"""The exchange that the task works on. (aiohttp's traces could carry it, at a fifth of what a request costs.)"""
+
+
+def transport_is_up() -> None:
+    """Called when a socket is connected, before TLS begins."""
+    exchange = current_exchange.get(None)
+    if exchange is not None and exchange.step == "connect":
+        exchange.enter("tls" if exchange.is_tls else "connect", ended="connect")
+
+
 class PeerNotingResponse(aiohttp.ClientResponse):
     """Keeps the peer's address: an answer without a body gives its connection back before anyone could ask."""
 
@@ -121,43 +142,3 @@ class PeerNotingResponse(aiohttp.ClientResponse):
             if protocol is None or protocol.answer_began:
                 raise LostConnectionError from error
             raise
-
-
-# The exchange that a connection is being opened for, in the task that opens it.
-_CONNECTING: ContextVar[Exchange | None] = ContextVar("connecting", default=None)
-
-
-def tracing() -> aiohttp.TraceConfig:
-    """Trace hooks that note the steps in the Exchange given as `trace_request_ctx`."""
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_create_start.append(_connecting)
-    trace.on_connection_create_end.append(_connected)
-    trace.on_connection_reuseconn.append(_reused)
-    return trace
-
-
-def transport_is_up() -> None:
-    """Called when a socket is connected, before TLS begins. (aiohttp's traces see only the end of both.)"""
-    exchange = _CONNECTING.get()
-    if exchange is not None and exchange.step == "connect":
-        exchange.enter("tls" if exchange.is_tls else "connect", ended="connect")
-
-
-async def _connecting(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
-    exchange: Exchange = context.trace_request_ctx
-    exchange.enter("connect")
-    exchange.is_reused = False
-    _CONNECTING.set(exchange)
-
-
-async def _connected(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
-    exchange: Exchange = context.trace_request_ctx
-    exchange.enter("request", ended="tls" if exchange.is_tls else None)
-    _CONNECTING.set(None)
-
-
-async def _reused(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
-    exchange: Exchange = context.trace_request_ctx
-    exchange.enter("request")
-    exchange.is_reused = True
-    exchange.phases["connect"] = 0.0

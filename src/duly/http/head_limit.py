@@ -37,8 +37,12 @@ class BadHeadError(HttpProcessingError):
 
 class LimitedHead(ResponseHandler):
     """aiohttp's protocol with limits: on the octets before the body (interim answers included), on what comes between
-    two answers (nothing), and on the time that closing takes."""
+    two answers (nothing), and on the time that closing takes.
 
+    `requests` were sent on the connection.
+    """
+
+    requests = 0
     answer_began = False  # of the request that was sent last
     _head = bytearray()
     _in_head = False
@@ -46,6 +50,7 @@ class LimitedHead(ResponseHandler):
 
     def set_response_params(self, **params: Any) -> None:
         """Called by aiohttp before each request on the connection."""
+        self.requests += 1
         self._head = bytearray()
         self._in_head = True
         self.answer_began = False

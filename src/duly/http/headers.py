@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from duly.model.errors import InvalidInputError
 
@@ -18,6 +19,7 @@ MAX_NAME_OCTETS = 256
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)  # RFC 9110, section 5.6.2
 _VALUE = re.compile(r"[\t\x20-\x7e]*", re.ASCII)
+_TOO_LONG = f"a header name is longer than {MAX_NAME_OCTETS} octets: shorten it"
 
 RESERVED_NAMES: dict[str, str] = {
     "accept-encoding": "the service asks for identity",
@@ -48,8 +50,8 @@ def check_headers(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ..
     if len(kept) > MAX_HEADERS:
         raise _refused(f"there are {len(kept)} headers: send at most {MAX_HEADERS}", "/headers")
     for at, (name, value) in enumerate(kept):
-        _check_name(name, f"/headers/{at}")
-        _check_value(name, value, f"/headers/{at}")
+        _check_name(name, at)
+        _check_value(name, value, at)
     octets = sum(len(name) + len(value) for name, value in kept)
     if octets > MAX_HEADERS_OCTETS:
         raise _refused(f"the headers have {octets} octets: send at most {MAX_HEADERS_OCTETS}", "/headers")
@@ -63,26 +65,32 @@ def check_method(method: str) -> str:
     return method
 
 
-def _check_name(name: str, pointer: str) -> None:
+def _check_name(name: str, at: int) -> None:
+    why = fault_of_name(name) if len(name) <= MAX_NAME_OCTETS else _TOO_LONG
+    if why is not None:
+        raise _refused(why, f"/headers/{at}")
+
+
+@lru_cache(maxsize=2048)
+def fault_of_name(name: str) -> str | None:
+    """What is wrong with a header's name; None if users may set it. Remembered: the same names come again."""
     if not _TOKEN.fullmatch(name):
-        raise _refused("a header name is empty or has an invalid character: use letters, digits and hyphens", pointer)
-    if len(name) > MAX_NAME_OCTETS:
-        raise _refused(f"a header name is longer than {MAX_NAME_OCTETS} octets: shorten it", pointer)
+        return "a header name is empty or has an invalid character: use letters, digits and hyphens"
     plain = name.lower().replace("_", "-")  # CGI and WSGI servers take Content_Length for Content-Length
     why = RESERVED_NAMES.get(plain)
     if why is None:
         why = next((reason for prefix, reason in RESERVED_PREFIXES.items() if plain.startswith(prefix)), None)
-    if why is not None:
-        raise _refused(f"the header {name} cannot be set ({why}): leave it out", pointer)
+    return None if why is None else f"the header {name} cannot be set ({why}): leave it out"
 
 
-def _check_value(name: str, value: str, pointer: str) -> None:
+def _check_value(name: str, value: str, at: int) -> None:
     if not _VALUE.fullmatch(value):
         raise _refused(
-            f"the header {name} has a line break, a control or a non-ASCII character: encode or remove it", pointer
+            f"the header {name} has a line break, a control or a non-ASCII character: encode or remove it",
+            f"/headers/{at}",
         )
     if value != value.strip(" \t"):
-        raise _refused(f"the header {name} begins or ends with white space: remove it", pointer)
+        raise _refused(f"the header {name} begins or ends with white space: remove it", f"/headers/{at}")
 
 
 def _refused(message: str, pointer: str) -> InvalidInputError:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-from duly.http.addresses import NEVER_OPENED, Address, AddressClass, Network, classify
+from duly.http.addresses import NEVER_OPENED, Address, AddressClass, Network, kind_of
 from duly.http.errors import TargetNotAllowedError
 from duly.http.hostname import parse_host
 from duly.http.ports import BAD_PORTS, is_open_port
@@ -121,7 +121,7 @@ class EgressPolicy:
         self._check_port(port)
 
     def _check_literal(self, address: Address, port: int) -> None:
-        kind = classify(address)
+        kind = kind_of(address)
         if not self._is_reachable(address, str(address)):
             if _contains(self.deny, address):
                 raise _not_allowed("target address not allowed: a deny entry covers it", "deny", DENY_SETTING)
@@ -131,7 +131,7 @@ class EgressPolicy:
         self.check_address(address, port, str(address))
 
     def _is_reachable(self, address: Address, host: str) -> bool:
-        kind = classify(address)
+        kind = kind_of(address)
         if _contains(self.deny, address) or host in self.deny_hosts or kind in NEVER_OPENED:
             return False
         return kind is AddressClass.PUBLIC or host in self.allow_hosts or _contains(self.allow, address)
@@ -140,7 +140,7 @@ class EgressPolicy:
         if (address, port) in self.own or (address, None) in self.own:
             return True
         # A listener on every interface, or on one loopback address, is reached through any loopback address.
-        return classify(address) is AddressClass.LOOPBACK and any(
+        return kind_of(address) is AddressClass.LOOPBACK and any(
             own_port in (port, None) and (own.is_unspecified or own.is_loopback) for own, own_port in self.own
         )
 

@@ -51,7 +51,11 @@ class StoredRequest:
 
     def header(self, name: str) -> str | None:
         """The first value of a header, by case-insensitive name."""
-        return next((value for key, value in self.headers if key.lower() == name.lower()), None)
+        name = name.lower()
+        for key, value in self.headers:
+            if key.lower() == name:
+                return value
+        return None
 
 
 def new_request(
@@ -78,6 +82,7 @@ def _pairs(headers: Any) -> list[tuple[str, str]]:
         pairs = [(name, value) for name, value in headers]
     except (TypeError, ValueError) as error:
         raise InvalidInputError("headers are not a list of [name, value] pairs", "/headers") from error
-    if not all(isinstance(part, str) for pair in pairs for part in pair):
-        raise InvalidInputError("header names and values are text", "/headers")
+    for name, value in pairs:
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidInputError("header names and values are text", "/headers")
     return pairs

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any, Protocol
 
@@ -81,25 +82,44 @@ async def resolve(
 
 
 async def _answers(resolver: Resolver, host: str, limit_s: float) -> list[str]:
-    tasks = [
-        asyncio.create_task(_lookup(resolver, host, family), name=f"duly-dns-{family.name}")
-        for family in (socket.AF_INET6, socket.AF_INET)
-    ]
+    """IPv6 is asked in a task of its own, IPv4 here; whichever is first with an address gives the other a moment."""
+    loop = asyncio.get_running_loop()
+    limit = asyncio.timeout(limit_s)
+    end = loop.time() + limit_s
+
+    def hurry(task: asyncio.Task[list[str] | DnsError]) -> None:
+        if not (ended or limit.expired()) and _has_addresses(_result_of(task)):
+            limit.reschedule(min(end, loop.time() + SECOND_ANSWER_S))
+
+    ended = False
+    v4: list[str] | DnsError | None = None
+    v6 = asyncio.create_task(_lookup(resolver, host, socket.AF_INET6), name="duly-dns-AF_INET6")
     try:
-        pending = set(tasks)
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + limit_s
-        while pending and loop.time() < give_up:
-            done, pending = await asyncio.wait(
-                pending, timeout=give_up - loop.time(), return_when=asyncio.FIRST_COMPLETED
-            )
-            if any(task.result() for task in done if not isinstance(task.result(), DnsError)):
-                give_up = min(give_up, loop.time() + SECOND_ANSWER_S)
-        return _together([task.result() if task.done() else None for task in tasks])
+        try:
+            async with limit:
+                v6.add_done_callback(hurry)
+                await asyncio.sleep(0)  # its question goes out first
+                v4 = await _lookup(resolver, host, socket.AF_INET)
+        except TimeoutError:
+            pass
+        finally:
+            ended = True
+        if not v6.done():
+            left_s = end - loop.time()
+            await asyncio.wait([v6], timeout=min(left_s, SECOND_ANSWER_S) if _has_addresses(v4) else left_s)
+        return _together([_result_of(v6), v4])
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if not v6.done():
+            v6.cancel()
+            await asyncio.gather(v6, return_exceptions=True)
+
+
+def _result_of(task: asyncio.Task[list[str] | DnsError]) -> list[str] | DnsError | None:
+    return task.result() if task.done() and not task.cancelled() else None
+
+
+def _has_addresses(result: list[str] | DnsError | None) -> bool:
+    return isinstance(result, list) and bool(result)
 
 
 async def _lookup(resolver: Resolver, host: str, family: socket.AddressFamily) -> list[str] | DnsError:
@@ -125,10 +145,13 @@ def _together(results: Sequence[list[str] | DnsError | None]) -> list[str]:
     raise DnsError("the target's name has no addresses")
 
 
+_address = lru_cache(maxsize=8192)(ip_address)  # strict: what is not a canonical address raises, and is not kept
+
+
 def _parsed(answers: Sequence[str]) -> tuple[Address, ...]:
     if len(answers) > MAX_ANSWERS:
         raise DnsError(f"the target's name has more than {MAX_ANSWERS} addresses")
     try:
-        return tuple(dict.fromkeys(ip_address(answer) for answer in answers))
+        return tuple(dict.fromkeys([_address(answer) for answer in answers]))
     except ValueError as error:
         raise TargetNotAllowedError("target address not allowed", rule="address", setting="none") from error

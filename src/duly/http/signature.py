@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 from collections.abc import Sequence
+from functools import lru_cache
 
 from duly.model.errors import InvalidInputError
 
@@ -42,14 +42,20 @@ def decode_secret(text: str) -> bytes:
 
 def masked(data: bytes, secrets: Sequence[bytes]) -> bytes:
     """The data with every form of the secrets overwritten by asterisks, length kept."""
-    for form in sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True):
-        data = data.replace(form, b"*" * len(form))
+    for form, stars in _masks(tuple(secrets)):
+        data = data.replace(form, stars)
     return data
 
 
 def _signature(secret: bytes, signed: bytes) -> str:
-    digest = hmac.new(secret, signed, hashlib.sha256).digest()
+    digest = hmac.digest(secret, signed, "sha256")
     return "v1," + base64.b64encode(digest).decode("ascii")
+
+
+@lru_cache(maxsize=256)
+def _masks(secrets: tuple[bytes, ...]) -> tuple[tuple[bytes, bytes], ...]:
+    forms = {form for secret in secrets for form in _forms(secret)}
+    return tuple((form, b"*" * len(form)) for form in sorted(forms, key=len, reverse=True))
 
 
 def _forms(secret: bytes) -> list[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote
 
 from duly.http.hostname import parse_host, parse_ipv6
@@ -19,6 +20,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):", re.ASCII)
 _BRACKETED = re.compile(r"\[([^\[\]]*)\](?::(.*))?", re.DOTALL)
 _PORT = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
+_REMEMBERED_LENGTH = 512  # of at most 4,096 targets: a few MB, whatever URLs come
 _PRINTABLE_ASCII = "".join(chr(c) for c in range(0x21, 0x7F))
 
 
@@ -46,7 +48,14 @@ class Target:
 
 
 def parse_target(url: str) -> Target:
-    """Parse a target URL or raise InvalidInputError with one sentence that says what is wrong and what to do."""
+    """Parse a target URL or raise InvalidInputError with one sentence that says what is wrong and what to do.
+
+    What was parsed lately is remembered by its exact text, so that the parse at each delivery costs next to nothing.
+    """
+    return _remembered(url) if len(url) <= _REMEMBERED_LENGTH else _parsed(url)
+
+
+def _parsed(url: str) -> Target:
     _check_characters(url)
     scheme, rest = _split_scheme(url)
     end = min((at for at in (rest.find("/"), rest.find("?")) if at >= 0), default=len(rest))
@@ -55,6 +64,9 @@ def parse_target(url: str) -> Target:
     if len(target.url) > MAX_URL_OCTETS:
         raise _too_long()
     return target
+
+
+_remembered = lru_cache(maxsize=4096)(_parsed)
 
 
 def _check_characters(url: str) -> None:

@@ -18,7 +18,7 @@ import pytest
 from duly.http import Deliverer, DnsError, EgressPolicy, SystemResolver, TargetNotAllowedError, parse_target, resolve
 from duly.http.addresses import Address
 from duly.http.connections import Connections
-from duly.http.exchange import PeerNotingResponse, tracing
+from duly.http.exchange import PeerNotingResponse
 from duly.http.hosts_file import HostsFile, parse_hosts
 from duly.http.tls import tls_context
 from duly.model import Retry, Success
@@ -66,6 +66,22 @@ async def test_no_answer_is_a_dns_error(answer: Exception | tuple[()] | None) ->
     """Silence, failure or emptiness of both families within the limit: DnsError, retryable."""
     with pytest.raises(DnsError):
         await _texts(FamilyResolver(answer, answer), limit_s=0.1)
+
+
+@pytest.mark.parametrize("v6", [None, ["2606:4700::1"]])
+async def test_a_cancelled_look_up_leaves_nothing_behind(v6: list[str] | None) -> None:
+    """Cancelled while IPv4 is silent, whether IPv6 has answered or not: no task stays, no callback fails."""
+    failed: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
+    before = asyncio.all_tasks()
+    looking = asyncio.create_task(_texts(FamilyResolver(v6, None)))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    looking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await looking
+    await asyncio.sleep(0)
+    assert (asyncio.all_tasks(), failed) == (before, [])
 
 
 async def test_more_than_32_answers_are_refused() -> None:
@@ -146,7 +162,7 @@ async def test_last_gate_holds_when_every_earlier_check_is_wrong(
 
 async def test_idle_sessions_are_bounded() -> None:
     """Beyond the limit the least recently used idle session is closed; one in use never is."""
-    connections = Connections(OPEN_LOOPBACK, tls_context(), response_class=PeerNotingResponse, trace=tracing(), limit=2)
+    connections = Connections(OPEN_LOOPBACK, tls_context(), response_class=PeerNotingResponse, limit=2)
     target = parse_target("http://127.0.0.1/")
     async with connections.session(1, target, [ip_address("127.0.0.1")]) as busy:
         for account in range(2, 9):
@@ -161,7 +177,7 @@ async def test_idle_sessions_are_bounded() -> None:
 async def test_sessions_are_closed_by_one_and_never_under_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two attempts end beyond the limit while a close takes its time, and a third begins on a session that was idle:
     every old session is closed once, and the third's is its own."""
-    connections = Connections(OPEN_LOOPBACK, tls_context(), response_class=PeerNotingResponse, trace=tracing(), limit=2)
+    connections = Connections(OPEN_LOOPBACK, tls_context(), response_class=PeerNotingResponse, limit=2)
     target, go, closing = parse_target("http://127.0.0.1/"), asyncio.Event(), asyncio.Event()
 
     def session(account: int) -> AbstractAsyncContextManager[aiohttp.ClientSession]:

@@ -14,9 +14,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 import pytest
 
 from duly.http import EgressPolicy, check_headers, check_method, parse_target
-from duly.http.addresses import IPV4_TABLE, IPV6_TABLE, Address, AddressClass, Entry, Network, classify
+from duly.http.addresses import IPV4_TABLE, IPV6_TABLE, Address, AddressClass, Entry, Network, classify, kind_of
 from duly.http.guard import check_dial
-from duly.http.headers import METHODS, RESERVED_NAMES, RESERVED_PREFIXES
+from duly.http.headers import METHODS, RESERVED_NAMES, RESERVED_PREFIXES, fault_of_name
 from duly.http.policy import METADATA_NAMES, SPECIAL_SUFFIXES
 from duly.http.ports import BAD_PORTS, is_open_port
 from duly.model.errors import DulyError
@@ -89,6 +89,19 @@ NAMES = {
     "trailer", "transfer-encoding", "upgrade",
 }  # fmt: skip
 PREFIXES = {"duly-", "proxy-", "sec-websocket-", "webhook-", "x-jobs-", "x-smokescreen-"}
+
+
+@pytest.fixture(autouse=True)
+def forgetful() -> Iterator[None]:
+    """No verdict of a changed table is remembered for the next test."""
+    yield
+    forget()
+
+
+def forget() -> None:
+    """Let the tables be asked again."""
+    kind_of.cache_clear()
+    fault_of_name.cache_clear()
 
 
 def _ranges() -> list[tuple[Address, Address, AddressClass]]:
@@ -188,6 +201,7 @@ def _is_the_same(instead: list[Entry], side: str, mutated: tuple[Entry, ...]) ->
 
 
 def _dials(address: Address) -> tuple[bool, bool]:
+    forget()
     family, rest = (10, (0, 0)) if address.version == 6 else (2, ())
     verdicts = []
     for policy in (EgressPolicy(), WIDE_OPEN):
@@ -206,6 +220,7 @@ async def test_rows_alone_notice_what_matters(monkeypatch: pytest.MonkeyPatch) -
     for side, at_least in (("ipv4", 25), ("ipv6", 5)):
         with monkeypatch.context() as patch:
             patch.setattr(classify, "__kwdefaults__", {**(classify.__kwdefaults__ or {}), side: ()})
+            forget()
             wrong = [row.text for row in rows if await is_allowed(row, EgressPolicy())]
         assert len(wrong) >= at_least, wrong
 
@@ -251,6 +266,7 @@ def test_every_reserved_header_is_needed(name: str, monkeypatch: pytest.MonkeyPa
     for spelling in (name, name.upper(), name.title(), name.replace("-", "_")):
         assert not _header(spelling)
     monkeypatch.delitem(RESERVED_NAMES, name)
+    forget()
     assert _header(name)
 
 
@@ -261,6 +277,7 @@ def test_every_reserved_prefix_is_needed(prefix: str, monkeypatch: pytest.Monkey
         assert not _header(spelling)
     assert _header("x-" + prefix + "x") or prefix.startswith("x-")
     monkeypatch.delitem(RESERVED_PREFIXES, prefix)
+    forget()
     assert _header(prefix + "x")
 
 

@@ -43,14 +43,14 @@ async def test_non_ascii_path_is_encoded_once() -> None:
 
 
 async def test_headers_keep_order_and_case_and_nothing_is_made_up() -> None:
-    """User headers come first, as written (repeats in the first spelling); no Accept or Content-Type is invented."""
-    given = [("x-B", "1"), ("X-a", ""), ("x-B", "2"), ("Cookie", "a=b"), ("Authorization", "Bearer t")]
+    """User headers come first, as written, repeats in other spellings too; no Accept or Content-Type is invented."""
+    given = [("x-B", "1"), ("X-a", ""), ("X-b", "2"), ("Cookie", "a=b"), ("Authorization", "Bearer t")]
     async with raw_server(OK) as server:
-        await deliver(make_job(server.url(), headers=[*given[:2], ("X-b", "2"), *given[3:]]))
+        await deliver(make_job(server.url(), headers=given))
     sent = server.received[0].headers
     assert sent[1:6] == given
     assert [name for name, _ in sent] == [
-        "Host", "x-B", "X-a", "x-B", "Cookie", "Authorization", "User-Agent", "Idempotency-Key", "Accept-Encoding",
+        "Host", "x-B", "X-a", "X-b", "Cookie", "Authorization", "User-Agent", "Idempotency-Key", "Accept-Encoding",
         "Duly-Job-Id", "Duly-Attempt", "Duly-Max-Attempts", "Duly-Trigger", "Duly-Scheduled-At", "Duly-Hops",
         "webhook-id", "webhook-timestamp", "Content-Length",
     ]  # fmt: skip
@@ -169,6 +169,15 @@ async def test_no_cookie_is_carried_to_the_next_request() -> None:
         await deliverer.deliver(make_job(server.url()))
     assert server.received[1].header("Cookie") is None
     assert ["set-cookie", "***"] in report_of(first).detail["response_headers"]
+
+
+async def test_connect_phase_tells_a_new_connection_from_a_kept_one() -> None:
+    """The first delivery takes time to connect, the next on the same connection takes none."""
+    async with raw_server(OK, closes=False) as server, Deliverer(OPEN_LOOPBACK) as deliverer:
+        reports = [report_of(await deliverer.deliver(make_job(server.url()))) for _ in range(2)]
+    took = [report.detail["phases"]["connect"] for report in reports]
+    assert took[0] > 0
+    assert (took[1], server.connections) == (0.0, 1)
 
 
 async def test_report_has_status_phases_headers_and_excerpt() -> None:
