@@ -33,6 +33,7 @@ class Exchange:
     """Filled in as things happen; a step that raises leaves the earlier ones standing. Times are monotonic seconds."""
 
     secrets: Sequence[bytes] = ()
+    hidden: Sequence[bytes] = ()
     started: float = field(default_factory=time.monotonic)
     step: str = "dns"
     status: int | None = None
@@ -61,9 +62,13 @@ class Exchange:
         return [value for key, value in self.headers if key == name]
 
     def report(self, result: str, error: str | None, now: Any) -> Report:
-        """The ledger's entry. Signing secrets are masked wherever the target may have put them."""
+        """The ledger's entry. Signing secrets, and what is `hidden`, are masked wherever the target may have put
+        them.
+        """
         self.mark("total", self.started)
-        excerpt = masked(self.body, self.secrets)[:EXCERPT_LIMIT_BYTES] if self.status is not None else None
+        excerpt = (
+            masked(self.body, (*self.secrets, *self.hidden))[:EXCERPT_LIMIT_BYTES] if self.status is not None else None
+        )
         detail: dict[str, Any] = {"phases": dict(self.phases)}
         if self.headers:
             detail["response_headers"] = self._kept_headers()
@@ -88,7 +93,9 @@ class Exchange:
         return [[name, "***" if name == "set-cookie" else self._shown(value)] for name, value in kept]
 
     def _shown(self, value: str) -> str:
-        return masked(value.encode("utf-8", "replace"), self.secrets).decode("utf-8", "replace")[:_MAX_VALUE]
+        return masked(value.encode("utf-8", "replace"), (*self.secrets, *self.hidden)).decode("utf-8", "replace")[
+            :_MAX_VALUE
+        ]
 
 
 class PeerNotingResponse(aiohttp.ClientResponse):
