@@ -26,6 +26,7 @@ from duly.queue.leases import Renewal, deregister, heartbeat, register
 from duly.queue.limits import QueueSettings, get_queue, set_account_concurrency, set_queue
 from duly.queue.pruning import Pruned, drop_day, forget_redrives, look_at_day, prunable_days, prune_day
 from duly.queue.running import ClaimCursor, claim, give_back, settle
+from duly.queue.sealed import KeyUse, keys_in_use, unfinished_by_key
 from duly.queue.segments import (
     Line,
     LiveSegments,
@@ -48,6 +49,7 @@ __all__ = [
     "Executor",
     "Health",
     "JobView",
+    "KeyUse",
     "Line",
     "LiveSegments",
     "Owner",
@@ -72,6 +74,7 @@ __all__ = [
     "give_back",
     "health",
     "heartbeat",
+    "keys_in_use",
     "list_attempts",
     "list_jobs",
     "list_workers",
@@ -94,4 +97,5 @@ __all__ = [
     "set_queue",
     "settle",
     "sweep_keys",
+    "unfinished_by_key",
 ]
