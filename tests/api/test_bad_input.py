@@ -121,7 +121,12 @@ BAD_FIELDS: list[tuple[str, dict[str, Any]]] = [
     ("/on_conflict", {"unique_key": "k", "on_conflict": "ignore"}),
     ("/on_success", {"on_success": TARGET}),
     ("/on_dead", {"on_dead": TARGET}),
-    ("/redact", {"redact": {}}),
+    ("/redact", {"redact": []}),
+    ("/redact/headers", {"redact": {"headers": "X-Token"}}),
+    ("/redact/headers/1", {"redact": {"headers": ["X-Token", "X Token"]}}),
+    ("/redact/headers", {"redact": {"headers": ["X-Token"] * 65}}),
+    ("/redact/body", {"redact": {"body": "yes"}}),
+    ("/redact/url", {"redact": {"url": True}}),
 ]
 
 BAD_TEXTS: list[tuple[int, str | None, bytes]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import random
@@ -56,6 +57,10 @@ class Result:
 _NO_FRAME = {ord(c): " " for c in "╭╮╰╯─│"}
 
 
+ENCRYPTION_KEYS = f"test:{base64.b64encode(bytes(32)).decode()}"
+"""What every command here seals with, unless a test says otherwise."""
+
+
 def environment(**settings: str) -> dict[str, str]:
     """This process's environment, without what would set an option or colour the output."""
     forced = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "COLUMNS")
@@ -64,7 +69,7 @@ def environment(**settings: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if name not in forced and (not name.startswith(("DULY_", "PG")) or name == "DULY_POSTGRES")
     }
-    return {**kept, **settings}
+    return {**kept, "DULY_ENCRYPTION_KEYS": ENCRYPTION_KEYS, **settings}
 
 
 def command(*args: object) -> list[str]:

@@ -19,12 +19,18 @@ from duly.api.services import Services
 from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
 from duly.queue import Database
-from duly.service import Creator, Gatekeeper
+from duly.service import NO_KEYRING, Creator, Gatekeeper, Keyring
 
 
-def create_app(database: Database, policy: EgressPolicy, settings: ApiSettings) -> FastAPI:
-    """Build the API on an open database. Whoever serves it runs its lifespan: its end answers what is in flight."""
-    services = Services(database, policy, settings, Creator(database), Gatekeeper(database))
+def create_app(
+    database: Database, policy: EgressPolicy, settings: ApiSettings, *, keyring: Keyring = NO_KEYRING
+) -> FastAPI:
+    """Build the API on an open database. Whoever serves it runs its lifespan: its end answers what is in flight.
+
+    With a keyring, header values and bodies are stored sealed.
+    """
+    creator = Creator(database, keyring=keyring)
+    services = Services(database, policy, settings, creator, Gatekeeper(database), keyring)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -36,6 +36,14 @@ class RetryDocument(_Document):
     on: str | list[int | str]
 
 
+class RedactDocument(_Document):
+    """What is hidden on every read, beside the standard secret headers."""
+
+    headers: list[str]
+    body: bool
+    response: bool
+
+
 class JobDocument(_Document):
     """A job as it stands now."""
 
@@ -46,6 +54,7 @@ class JobDocument(_Document):
     url: str | None
     method: str | None
     headers: Headers
+    redact: RedactDocument | None
     has_body: bool
     queue: str
     concurrency_key: str | None

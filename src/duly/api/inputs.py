@@ -31,13 +31,15 @@ from duly.service.durations import parse_duration, show_duration
 from duly.service.faults import FieldError
 from duly.service.jobs import JobSpec
 from duly.service.moments import parse_local, parse_moment, parse_zone
+from duly.service.redaction import Redaction
 
 # Members of the contract that a later version brings. Refused, so that nobody believes they work.
-LATER = frozenset({"on_success", "on_dead", "redact"})
+LATER = frozenset({"on_success", "on_dead"})
 
 _YEAR = timedelta(days=366)
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 _CLASS = re.compile(r"[1-5]xx", re.ASCII)
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}", re.ASCII)
 _DURATION = {
     "anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}],
     "description": 'seconds as a number, or a string such as "10m", "1h30m", "500ms"',
@@ -73,6 +75,12 @@ def _printable(longest: int) -> Callable[[str], str]:
 def _queue(value: str) -> str:
     if not QUEUE_NAME.fullmatch(value):
         raise FieldError("must be 1 to 100 letters, digits and . _ : / -, starting with a letter or a digit")
+    return value
+
+
+def _header_name(value: str) -> str:
+    if not _HEADER_NAME.fullmatch(value):
+        raise FieldError("must be the name of a header: letters, digits and hyphens")
     return value
 
 
@@ -165,6 +173,7 @@ UniqueFor: TypeAlias = Annotated[
 ]
 Pair: TypeAlias = Annotated[list[str], Field(min_length=2, max_length=2)]
 Headers: TypeAlias = Annotated[list[Pair], BeforeValidator(_pairs), WithJsonSchema(_HEADERS)]
+HeaderName: TypeAlias = Annotated[str, AfterValidator(_header_name), Field(max_length=256)]
 Tag: TypeAlias = Annotated[str, AfterValidator(_printable(100)), Field(max_length=100)]
 
 
@@ -232,6 +241,20 @@ class RetryInput(_Input):
         )
 
 
+class RedactInput(_Input):
+    """What is hidden on every read, beside the standard secret headers. It is delivered intact."""
+
+    headers: Annotated[
+        list[HeaderName], Field(max_length=64, description="names; their values show as ***, in answers too")
+    ] = Field(default_factory=list)
+    body: Annotated[bool, Field(description="never show the request's body")] = False
+    response: Annotated[bool, Field(description="keep nothing of the answers' bodies")] = False
+
+    def redaction(self) -> Redaction:
+        """The rule that this describes."""
+        return Redaction(tuple(dict.fromkeys(self.headers)), self.body, self.response)
+
+
 class JobInput(_Input):
     """A job to create. Only `url` is required."""
 
@@ -257,6 +280,7 @@ class JobInput(_Input):
     unique_key: Annotated[str, AfterValidator(_printable(200)), Field(max_length=200)] | None = None
     unique_for: UniqueFor | None = None
     on_conflict: Literal["error", "keep", "replace"] | None = None
+    redact: RedactInput | None = None
 
     def spec(self, hops: int = 0) -> JobSpec:
         """What is asked for, for the rules between fields."""
@@ -283,5 +307,6 @@ class JobInput(_Input):
             unique_key=self.unique_key,
             unique_for=self.unique_for,
             on_conflict=self.on_conflict,
+            redact=self.redact.redaction() if self.redact else None,
             hops=hops,
         )

@@ -24,6 +24,8 @@ from duly.model import NewJob
 from duly.model.errors import DatabaseUnavailableError, ExpiredJobError, UniqueKeyTakenError, WrongStateError
 from duly.queue import Enqueued, JobView, Owner, cancel, get_job, list_attempts, list_jobs, redrive, run_now
 from duly.service import Principal
+from duly.service.redaction import Redaction
+from duly.service.sealing import opened_excerpt, opened_view
 from duly.service.views import as_created
 
 HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -112,7 +114,9 @@ async def read_jobs(request: Request, caller: Reader, services: ServicesHere) ->
     )
     page = jobs[: listing.limit]
     next_cursor = cursor_after(page[-1].id) if len(jobs) > len(page) else None
-    return JSONResponse({"data": [job_json(job) for job in page], "next_cursor": next_cursor}, headers=HEADERS)
+    return JSONResponse(
+        {"data": [job_json(services.opened(job)) for job in page], "next_cursor": next_cursor}, headers=HEADERS
+    )
 
 
 @router.get(
@@ -130,7 +134,10 @@ async def read_one(id: str, request: Request, caller: Reader, services: Services
     job = await get_job(services.database, caller.owner, _job_id(id), include_body=with_body)
     if job is None:
         raise not_found()
-    return JSONResponse(job_json(job) | (body_json(job.body) if with_body else {}), headers=HEADERS)
+    if with_body and not Redaction.of(job.payload).body:
+        job = opened_view(services.keyring, job)  # here a missing key is an error, not a mask
+    shown = job_json(services.opened(job))
+    return JSONResponse(shown | (body_json(job) if with_body else {}), headers=HEADERS)
 
 
 @router.get(
@@ -144,7 +151,8 @@ async def read_attempts(id: str, caller: Reader, services: ServicesHere) -> JSON
     attempts = await list_attempts(services.database, caller.owner, _job_id(id))
     if attempts is None:
         raise not_found()
-    return JSONResponse({"data": [attempt_json(attempt) for attempt in attempts]}, headers=HEADERS)
+    opened = [opened_excerpt(services.keyring, attempt, caller.owner.project_id) for attempt in attempts]
+    return JSONResponse({"data": [attempt_json(attempt) for attempt in opened]}, headers=HEADERS)
 
 
 @router.get(
@@ -157,7 +165,8 @@ async def read_attempt(id: str, number: str, caller: Reader, services: ServicesH
     """One attempt, by its number from 1."""
     for attempt in await list_attempts(services.database, caller.owner, _job_id(id)) or ():
         if str(attempt.number) == number:
-            return JSONResponse(attempt_json(attempt), headers=HEADERS)
+            opened = opened_excerpt(services.keyring, attempt, caller.owner.project_id)
+            return JSONResponse(attempt_json(opened), headers=HEADERS)
     raise not_found()
 
 
@@ -228,7 +237,7 @@ async def _found(services: Services, caller: Principal, id_text: str) -> JobView
     job = await get_job(services.database, caller.owner, _job_id(id_text))
     if job is None:
         raise not_found()
-    return job
+    return services.opened(job)
 
 
 async def _stored(services: Services, owner: Owner, job: NewJob, enqueued: Enqueued) -> JobView:
@@ -240,7 +249,7 @@ async def _stored(services: Services, owner: Owner, job: NewJob, enqueued: Enque
     if enqueued.result == "repeated":
         with contextlib.suppress(DatabaseUnavailableError):
             stored = await get_job(services.database, owner, job.id)
-    return stored or as_created(owner, job, enqueued.stored_at)
+    return services.opened(stored) if stored else as_created(owner, job, enqueued.stored_at)
 
 
 def _checked_headers(request: Request) -> int:

@@ -5,6 +5,7 @@ A problem says what, where and what to do. It repeats no value that was sent: a 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -24,6 +25,9 @@ from duly.model.errors import (
     WrongStateError,
 )
 from duly.service.faults import BodyTooLargeError, InvalidJobError
+from duly.service.keyring import SealedError
+
+log = logging.getLogger("duly.api")
 
 MEDIA_TYPE = "application/problem+json"
 MOST_ERRORS = 100
@@ -152,6 +156,13 @@ def _from_not_found(_: Request, error: Exception) -> JSONResponse:
     return not_found().answer()
 
 
+def _from_sealed(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, SealedError)
+    log.error("stored data cannot be decrypted", extra={"key_id": error.key_id, "error": str(error)})
+    detail = "what is stored is encrypted, and cannot be decrypted here at the moment; the log says why"
+    return Problem(503, "sealed", "The data cannot be decrypted", detail).answer()
+
+
 def _from_disconnect(_: Request, error: Exception) -> JSONResponse:
     """Nobody reads this; without it a client that hangs up would look like a fault of ours in the log."""
     return Problem(400, "cut-off", "The request was cut off", "the request ended before its body was complete").answer()
@@ -171,6 +182,7 @@ _HANDLERS = {
     WrongStateError: _from_wrong_state,
     ExpiredJobError: _from_expired,
     NotFoundError: _from_not_found,
+    SealedError: _from_sealed,
     ClientDisconnect: _from_disconnect,
     Exception: _from_anything,
 }

@@ -10,14 +10,16 @@ from duly.model import RetryPolicy, Unique
 from duly.queue import AttemptView, JobView
 from duly.service.jobs import KIND
 from duly.service.moments import show_moment
-from duly.service.views import lag, masked_headers, retry_plan
+from duly.service.redaction import Redaction
+from duly.service.views import MASK, lag, retry_plan
 
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 def job_json(job: JobView) -> dict[str, Any]:
-    """A job, without its body."""
+    """A job in the clear, or closed (see `sealing`), without its body."""
     request = job.payload if job.kind == KIND and isinstance(job.payload, dict) else {}
+    redaction = Redaction.of(request)
     late = lag(job)
     return {
         "id": str(job.id),
@@ -26,7 +28,8 @@ def job_json(job: JobView) -> dict[str, Any]:
         "reason": job.reason,
         "url": request.get("url"),
         "method": request.get("method"),
-        "headers": masked_headers(request.get("headers", ())),
+        "headers": redaction.masked(request.get("headers", ())),
+        "redact": redaction.to_json() if "redact" in request else None,
         "has_body": job.has_body,
         "queue": job.queue,
         "concurrency_key": job.concurrency_key,
@@ -58,10 +61,13 @@ def _unique_for(unique: Unique) -> str | float:
     return _seconds(unique.until) if isinstance(unique.until, timedelta) else f"until_{unique.until}"
 
 
-def body_json(body: bytes | None) -> dict[str, str | None]:
-    """A stored body: as text if it is UTF-8, else in base64."""
+def body_json(job: JobView) -> dict[str, str | None]:
+    """A job's body in the clear: as text if it is UTF-8, else in base64; "***" if it is to be redacted."""
+    body = job.body
     if body is None:
         return {"request_body": None}
+    if Redaction.of(job.payload).body:
+        return {"request_body": MASK}
     try:
         return {"request_body": body.decode("utf-8")}
     except UnicodeDecodeError:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
-from duly.queue import Database
-from duly.service import Creator, Gatekeeper
+from duly.queue import Database, JobView
+from duly.service import Creator, Gatekeeper, Keyring, SealedError
+from duly.service.reminding import Reminder
+from duly.service.sealing import closed_view, opened_view
+
+log = logging.getLogger("duly.api")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,17 @@ class Services:
     settings: ApiSettings
     creator: Creator
     gatekeeper: Gatekeeper
+    keyring: Keyring
+    reminder: Reminder = field(default_factory=Reminder)
+
+    def opened(self, job: JobView) -> JobView:
+        """A job that was read, its header values in the clear; without them if they cannot be opened here."""
+        try:
+            return opened_view(self.keyring, job)
+        except SealedError as error:
+            if self.reminder.is_due(error.key_id):
+                log.warning("jobs cannot be decrypted", extra={"job_id": str(job.id), "error": str(error)})
+            return closed_view(job)
 
 
 def services_of(request: Request) -> Services:

@@ -8,12 +8,15 @@ from contextlib import asynccontextmanager
 from duly.api import ApiServer, ApiSettings, create_app
 from duly.http import EgressPolicy
 from duly.queue import Database
+from duly.service import Keyring
 
 
 @asynccontextmanager
-async def serving(db: Database, policy: EgressPolicy, host: str, port: int) -> AsyncIterator[tuple[str, int]]:
+async def serving(
+    db: Database, policy: EgressPolicy, host: str, port: int, keyring: Keyring
+) -> AsyncIterator[tuple[str, int]]:
     """Serve the API while the block runs; the address that was bound."""
-    server = ApiServer(create_app(db, policy, ApiSettings()))
+    server = ApiServer(create_app(db, policy, ApiSettings(), keyring=keyring))
     bound = await server.start(host, port)
     try:
         yield bound

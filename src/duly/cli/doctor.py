@@ -2,38 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import typer
 
 from duly.cli.console import print_json, say
-from duly.cli.options import AsJson, DatabaseUrl, Home, Schema, found_database_url
+from duly.cli.keyrings import keyring_if_needed
+from duly.cli.options import AsJson, DatabaseUrl, EncryptionKeys, Home, NoEncryption, Schema, found_database_url
 from duly.cli.parts import open_database
 from duly.cli.stopping import run_loop
-from duly.queue import Conservation, Health, WorkerView, conservation, health, list_workers
+from duly.queue import Conservation, Health, WorkerView, conservation, health, list_workers, unfinished_by_key
 from duly.schema import DEFAULT_SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What the doctor saw, and each finding with what to do."""
+    """What the doctor saw, and each finding with what to do. `keys`: unfinished jobs by the key that they need."""
 
     health: Health
     conservation: Conservation
     workers: list[WorkerView]
+    keys: dict[str, int]
     findings: list[str]
 
 
 def doctor(
-    database_url: DatabaseUrl = None, home: Home = None, schema: Schema = DEFAULT_SCHEMA, as_json: AsJson = False
+    database_url: DatabaseUrl = None,
+    home: Home = None,
+    schema: Schema = DEFAULT_SCHEMA,
+    encryption_keys: EncryptionKeys = None,
+    no_encryption: NoEncryption = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check the conservation of jobs and the database's health. Exits with 1 if something is wrong."""
     url = found_database_url(database_url, home)
+    keyring = keyring_if_needed(encryption_keys, no_encryption, home)
+    known = keyring.ids if keyring.ids or no_encryption else None
 
     async def main() -> Examination:
         async with open_database(url, schema, max_size=2, name="duly-doctor") as db:
             state, ledger, workers = await health(db), await conservation(db), await list_workers(db)
-        return Examination(state, ledger, workers, findings(state, ledger, workers))
+            keys = await unfinished_by_key(db)
+        found = findings(state, ledger, workers) + ([] if known is None else missing_keys(keys, known))
+        return Examination(state, ledger, workers, keys, found)
 
     seen = run_loop(main)
     if as_json:
@@ -60,6 +72,15 @@ def findings(state: Health, ledger: Conservation, workers: list[WorkerView]) -> 
     if state.days_ahead < 1:
         found.append("tomorrow's partitions are missing: no upkeep runs; start a worker or run `duly migrate`")
     return found
+
+
+def missing_keys(keys: Mapping[str, int], known: Collection[str]) -> list[str]:
+    """One sentence for each key that jobs wait for and the ring does not have."""
+    return [
+        f"encryption key {key_id} is missing: {jobs} unfinished jobs need it; add it behind the first"
+        for key_id, jobs in keys.items()
+        if key_id not in known
+    ]
 
 
 def _show(seen: Examination) -> None:

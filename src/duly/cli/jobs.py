@@ -18,7 +18,8 @@ from duly.model.errors import InvalidInputError, NotFoundError, WrongStateError
 from duly.model.states import State
 from duly.queue import AttemptView, Database, JobView, Owner, cancel, get_job, list_attempts, list_jobs
 from duly.schema import DEFAULT_SCHEMA
-from duly.service.views import masked_headers
+from duly.service.redaction import Redaction
+from duly.service.sealing import closed_excerpt, closed_view
 
 app = typer.Typer(help="Look at jobs and cancel them.", no_args_is_help=True)
 
@@ -62,7 +63,7 @@ def show(
 
     view, attempts = with_database(look, database_url, home, schema)
     if as_json:
-        print_json({"job": masked(view), "attempts": attempts})
+        print_json({"job": masked(view), "attempts": [closed_excerpt(attempt) for attempt in attempts]})
         return
     say(f"job {view.id}  {view.state}" + (f" ({view.reason})" if view.reason else ""))
     say(f"queue {view.queue}, priority {view.priority}, attempts {view.attempts} of {view.final_attempt}")
@@ -123,9 +124,11 @@ def show_jobs(jobs: list[JobView], as_json: bool) -> None:
 
 
 def masked(job: JobView) -> JobView:
-    """The job with the values of secret headers hidden."""
+    """The job with the values of secret headers hidden; of a sealed job, of all headers: this command opens nothing."""
+    job = closed_view(job)
     if isinstance(job.payload, dict) and isinstance(job.payload.get("headers"), list):
-        return replace(job, payload={**job.payload, "headers": masked_headers(job.payload["headers"])})
+        shown = Redaction.of(job.payload).masked(job.payload["headers"])
+        return replace(job, payload={**job.payload, "headers": shown})
     return job
 
 

@@ -62,6 +62,27 @@ CaFile = Annotated[
         show_default=False,
     ),
 ]
+Proxy = Annotated[
+    str | None,
+    typer.Option(
+        "--egress-proxy",
+        envvar="DULY_EGRESS_PROXY",
+        help="Deliver through this proxy and no other way: http://[user:password@]host:port.",
+        show_default=False,
+    ),
+]
+EncryptionKeys = Annotated[
+    Path | None,
+    typer.Option(
+        "--encryption-keys",
+        envvar="DULY_ENCRYPTION_KEYS_FILE",
+        help="File with the keys that seal secrets at rest, as id:base64; the first seals. Or DULY_ENCRYPTION_KEYS.",
+        show_default=False,
+    ),
+]
+NoEncryption = Annotated[
+    bool, typer.Option("--no-encryption", envvar="DULY_NO_ENCRYPTION", help="Store secrets and bodies in the clear.")
+]
 Keep = Annotated[
     str,
     typer.Option(

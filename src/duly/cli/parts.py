@@ -6,32 +6,24 @@ The API is in `api_part`, so that a worker does not load it.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import re
-import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import parse_qs, unquote, urlsplit
 
-from duly.http import Deliverer, EgressPolicy
-from duly.model.errors import DatabaseUnavailableError
-from duly.model.jobs import ClaimedJob
-from duly.model.outcomes import Outcome, Snooze
+from duly.cli.delivering import sealed_delivery
+from duly.http import Deliverer, EgressPolicy, EgressProxy
 from duly.model.retention import Retention
 from duly.queue import Database
 from duly.schema import verify
-from duly.service import SigningSecrets
+from duly.service import NO_KEYRING, Keyring, SigningSecrets
 from duly.service.jobs import KIND
 from duly.upkeep import Upkeep
 from duly.worker import Wakeups, Worker, WorkerConfig
 from duly.worker.runtime import Drained
 
 _OTHERS_END_S = 1.0
-_SECRETS_AGAIN = timedelta(seconds=2)
-_HOST_AND_PORT = re.compile(r"(?:\[([^\]]+)\]|([^:,\[\]]+))(?::(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +36,8 @@ class WorkerSettings:
     grace: timedelta = timedelta(seconds=25)
     ca_file: Path | None = None
     retention: Retention = field(default_factory=Retention)
+    keyring: Keyring = NO_KEYRING
+    proxy: EgressProxy | None = None
 
 
 @asynccontextmanager
@@ -66,19 +60,10 @@ async def work(
 ) -> Drained:
     """Run a worker for HTTP jobs and its upkeep until `draining`, then drain."""
     wakeups = Wakeups(url, db.schema, db.trouble)
-    secrets = SigningSecrets(db)
     ended = asyncio.Event()
-    async with Deliverer(policy, ca_file=settings.ca_file) as deliverer:
-
-        async def deliver(job: ClaimedJob) -> Outcome:
-            try:
-                signing = await secrets.for_project(job.project_id)
-            except DatabaseUnavailableError:
-                return Snooze(_SECRETS_AGAIN)  # the target was not asked: no attempt of its is used up
-            return await deliverer.deliver(job, signing)
-
+    async with Deliverer(policy, ca_file=settings.ca_file, proxy=settings.proxy) as deliverer:
         config = WorkerConfig(
-            {KIND: deliver},
+            {KIND: sealed_delivery(deliverer, SigningSecrets(db, keyring=settings.keyring), settings.keyring)},
             queues=settings.queues,
             concurrency=settings.concurrency,
             claim_batch=min(1000, settings.concurrency),
@@ -98,39 +83,3 @@ async def work(
                 await asyncio.wait(others, timeout=_OTHERS_END_S)
                 for task in others:
                     task.cancel()  # a statement that gets no answer; every step may be cut off anywhere
-
-
-def own_addresses(database_url: str, listeners: Sequence[tuple[str, int]]) -> list[str]:
-    """What no job may call: the database's addresses and our own listeners. Names are looked up, once: call it at
-    start."""
-    own = [place for host, port in listeners for place in _places(host, port)]
-    hosts, ports = _database_hosts(database_url)
-    return own + [place for host in hosts for port in ports or ["5432"] for place in _places(host, port)]
-
-
-def _database_hosts(url: str) -> tuple[list[str], list[str]]:
-    """Every host and every port in the URL, which may list several of them, before the path and in the query."""
-    parts = urlsplit(url)
-    query = parse_qs(parts.query)
-    listed = _HOST_AND_PORT.findall(parts.netloc.rpartition("@")[2])
-    hosts = [bracketed or plain for bracketed, plain, _ in listed] + ",".join(query.get("host", [])).split(",")
-    ports = [port for _, _, port in listed] + ",".join(query.get("port", [])).split(",")
-    return [unquote(host) for host in hosts if host], sorted({port for port in ports if port.isdecimal()})
-
-
-def _places(host: str, port: int | str) -> list[str]:
-    if int(port) == 0:  # any free one: not known yet
-        return []
-    if host == "localhost":
-        return [f"127.0.0.1:{port}", f"[::1]:{port}"]
-    if host.startswith(("/", "@")):  # a Unix socket
-        return []
-    return [f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}" for address in _addresses(host)]
-
-
-def _addresses(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        return list(dict.fromkeys(ipaddress.ip_address(info[4][0]) for info in found))
-    except (OSError, ValueError):  # the database's own connection will tell what is wrong with the name
-        return []

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from duly.cli.console import note
+from duly.cli.keyrings import found_keyring
 from duly.cli.logs import set_up_logs
 from duly.cli.options import (
     Allow,
@@ -17,20 +18,24 @@ from duly.cli.options import (
     Concurrency,
     DatabaseUrl,
     Deny,
+    EncryptionKeys,
     Home,
     Host,
     Keep,
     KeepDead,
     LogFormat,
+    NoEncryption,
     Port,
+    Proxy,
     Schema,
     Verbose,
     found_database_url,
     read_retention,
 )
-from duly.cli.parts import WorkerSettings, open_database, own_addresses, work
+from duly.cli.own import all_own_addresses
+from duly.cli.parts import WorkerSettings, open_database, work
 from duly.cli.stopping import Stop, run_loop
-from duly.http import EgressPolicy
+from duly.http import EgressPolicy, EgressProxy
 from duly.model.errors import InvalidInputError
 from duly.model.jobs import QUEUE_NAME
 from duly.schema import DEFAULT_SCHEMA
@@ -47,19 +52,26 @@ def api(
     allow: Allow = [],  # noqa: B006  typer reads the default, nobody changes it
     deny: Deny = [],  # noqa: B006
     allow_port: AllowPort = [],  # noqa: B006
+    egress_proxy: Proxy = None,
+    encryption_keys: EncryptionKeys = None,
+    no_encryption: NoEncryption = False,
     log_format: LogFormat = "text",
     verbose: Verbose = False,
 ) -> None:
     """Serve the REST API."""
     set_up_logs(log_format, verbose)
     url = found_database_url(database_url, home)
+    keyring = found_keyring(encryption_keys, no_encryption, home)
+    proxy = None if egress_proxy is None else EgressProxy.parse(egress_proxy)  # its address is no target
     from duly.cli.api_part import serving  # not at the top: a worker needs no web framework
 
     async def main() -> None:
         stop = Stop()
-        policy = EgressPolicy.parse(allow, deny, allow_port, own_addresses(url, [(host, port)]))
+        EgressPolicy.parse(allow, deny, allow_port)  # what is wrong with it is said before anything else happens
         async with open_database(url, schema, max_size=10, name="duly-api") as db:
-            async with serving(db, policy, host, port) as (bound_host, bound_port):
+            own = await all_own_addresses(db, url, [(host, port)], proxy)
+            policy = EgressPolicy.parse(allow, deny, allow_port, own)
+            async with serving(db, policy, host, port, keyring) as (bound_host, bound_port):
                 note(f"API on http://{bound_host}:{bound_port}")
                 await stop.draining.wait()
 
@@ -87,6 +99,9 @@ def worker(
     deny: Deny = [],  # noqa: B006
     allow_port: AllowPort = [],  # noqa: B006
     ca_file: CaFile = None,
+    egress_proxy: Proxy = None,
+    encryption_keys: EncryptionKeys = None,
+    no_encryption: NoEncryption = False,
     keep: Keep = "30d",
     keep_dead: KeepDead = "90d",
     log_format: LogFormat = "text",
@@ -102,12 +117,15 @@ def worker(
         grace=timedelta(seconds=grace),
         ca_file=ca_file,
         retention=read_retention(keep, keep_dead),
+        keyring=found_keyring(encryption_keys, no_encryption, home),
+        proxy=None if egress_proxy is None else EgressProxy.parse(egress_proxy),
     )
 
     async def main() -> bool:
         stop = Stop(lambda: note("draining; once more to abort"))
-        policy = EgressPolicy.parse(allow, deny, allow_port, own_addresses(url, []))
+        EgressPolicy.parse(allow, deny, allow_port)  # what is wrong with it is said before anything else happens
         async with open_database(url, schema, max_size=6, name="duly-worker") as db:
+            policy = EgressPolicy.parse(allow, deny, allow_port, await all_own_addresses(db, url, [], settings.proxy))
             note(f"worker started, {concurrency} slots")
             drained = await work(db, url, policy, settings, stop.draining, stop.aborting)
             return drained.clean and not stop.aborting.is_set()

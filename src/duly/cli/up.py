@@ -11,7 +11,7 @@ import re
 import shlex
 import socket
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit, urlunsplit
@@ -21,6 +21,7 @@ import typer
 from duly.cli import credentials
 from duly.cli.console import note, say
 from duly.cli.echo import echo_target
+from duly.cli.keyrings import given_keyring, keyring_of_home
 from duly.cli.logs import set_up_logs
 from duly.cli.migrate import migrated
 from duly.cli.options import (
@@ -30,25 +31,28 @@ from duly.cli.options import (
     Concurrency,
     DatabaseUrl,
     Deny,
+    EncryptionKeys,
     Home,
     Host,
     LogFormat,
     Port,
+    Proxy,
     Schema,
     Verbose,
     checked_database_url,
     default_home,
 )
-from duly.cli.parts import WorkerSettings, open_database, own_addresses, work
+from duly.cli.own import all_own_addresses
+from duly.cli.parts import WorkerSettings, open_database, work
 from duly.cli.stopping import Stop, run_loop
 from duly.embedded import EmbeddedPostgres, passable
-from duly.http import EgressPolicy
+from duly.http import EgressPolicy, EgressProxy
 from duly.http.ports import is_open_port
 from duly.http.tls import tls_context
 from duly.model.errors import EmbeddedError, InvalidInputError
 from duly.queue import Database
 from duly.schema import DEFAULT_SCHEMA, checked_name
-from duly.service import authenticate, create_key, ensure_default
+from duly.service import Keyring, authenticate, create_key, ensure_default
 
 log = logging.getLogger("duly.cli")
 
@@ -84,6 +88,8 @@ def up(
     deny: Deny = [],  # noqa: B006
     allow_port: AllowPort = [],  # noqa: B006
     ca_file: CaFile = None,
+    egress_proxy: Proxy = None,
+    encryption_keys: EncryptionKeys = None,
     log_format: LogFormat = "text",
     verbose: Verbose = False,
 ) -> None:
@@ -94,14 +100,21 @@ def up(
         schema=schema,
         host=host,
         port=port,
-        worker=WorkerSettings(concurrency=concurrency, ca_file=ca_file),
+        worker=WorkerSettings(
+            concurrency=concurrency,
+            ca_file=ca_file,
+            proxy=None if egress_proxy is None else EgressProxy.parse(egress_proxy),
+        ),
         allow=tuple(allow),
         deny=tuple(deny),
         ports=tuple(allow_port),
     )
     refuse_mistakes(settings, database_url)
+    given_keyring(encryption_keys)
     refuse_taken_port(host, port)
     make_home(settings.home)
+    keyring = keyring_of_home(encryption_keys, settings.home)
+    settings = replace(settings, worker=replace(settings.worker, keyring=keyring))
     with ExitStack() as stack:
         server = None if database_url else stack.enter_context(private_postgres(settings.home, postgres))
         url = database_url or (server.dsn() if server else "")
@@ -119,13 +132,14 @@ async def run_everything(url: str, settings: UpSettings, server: EmbeddedPostgre
     done = await migrated(url, settings.schema)
     note(f"schema {settings.schema} is at version {done.after}")
     async with open_database(url, settings.schema, max_size=10, name="duly-up") as db:
-        api_key = await default_key(db, settings.home)
-        own = own_addresses(url, [(settings.host, settings.port)] if settings.port else [])
+        keyring = settings.worker.keyring
+        api_key = await default_key(db, settings.home, keyring)
+        own = await all_own_addresses(db, url, [(settings.host, settings.port)], settings.worker.proxy)
         policy = EgressPolicy.parse(settings.allow, settings.deny, settings.ports, own, allow_loopback=True)
         started = asyncio.Event()
         async with (
             echo_target("127.0.0.1", ports_to_try(settings.port)) as echo,
-            serving(db, policy, settings.host, settings.port) as (host, port),
+            serving(db, policy, settings.host, settings.port, keyring) as (host, port),
         ):
             api_url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
             credentials.write(settings.home, credentials.Credentials(api_url, api_key, url))
@@ -169,9 +183,9 @@ def private_postgres(home: Path, binaries: Path | None) -> EmbeddedPostgres:
     return EmbeddedPostgres(place, binaries=binaries, on_progress=note)
 
 
-async def default_key(db: Database, home: Path) -> str:
+async def default_key(db: Database, home: Path, keyring: Keyring) -> str:
     """An API key of the default project: that of an earlier start if it is still good, else a new one."""
-    tenant = await ensure_default(db)
+    tenant = await ensure_default(db, keyring=keyring)
     before = credentials.read(home)
     principal = None if before is None else await authenticate(db, before.api_key)
     if before is not None and principal is not None and principal.owner == tenant.owner:

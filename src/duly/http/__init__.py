@@ -1,11 +1,11 @@
 """One stored request in, one HTTP exchange, one outcome out.
 
-May import: duly.model, the standard library, aiohttp, aiodns, idna, yarl. Touches no table.
+May import: duly.model, the standard library, aiohttp, aiodns, httptools, idna, yarl. Touches no table.
 Must hold: an outbound request never reaches an address that its operator did not allow.
 
 Reading order: `url` and `hostname` (what a target is), `addresses`, `ports` and `policy` (where it may be), `headers`
-and `request` (what is sent), `resolver` and `guard` (which address is dialled), `delivery` (the exchange),
-`classification` and `failures` (what came of it).
+and `request` (what is sent), `resolver`, `guard` and `proxy` (which address is dialled, and how), `delivery` (the
+exchange), `classification` and `failures` (what came of it).
 """
 
 from duly.http.addresses import AddressClass, classify
@@ -14,6 +14,7 @@ from duly.http.delivery import USER_AGENT, Deliverer
 from duly.http.errors import AddressRefusedError, DnsError, TargetNotAllowedError
 from duly.http.headers import METHODS, check_headers, check_method
 from duly.http.policy import EgressPolicy
+from duly.http.proxy import EgressProxy
 from duly.http.request import HOPS_HEADER, MAX_HOPS, StoredRequest, new_request
 from duly.http.resolver import Resolver, SystemResolver, resolve
 from duly.http.retry_after import retry_after
@@ -30,6 +31,7 @@ __all__ = [
     "Deliverer",
     "DnsError",
     "EgressPolicy",
+    "EgressProxy",
     "Resolver",
     "StoredRequest",
     "SystemResolver",

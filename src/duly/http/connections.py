@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -23,11 +24,12 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
 from duly.http.addresses import Address
-from duly.http.errors import LostConnectionError, UnansweredError
+from duly.http.errors import AddressRefusedError, LostConnectionError, ProxyRefusedError, UnansweredError
 from duly.http.exchange import current_exchange, transport_is_up
-from duly.http.guard import guarded_sockets
+from duly.http.guard import AddrInfo, check_pinned, guarded_sockets
 from duly.http.head_limit import MAX_FIELDS, MAX_LINE_OCTETS, LimitedHead
 from duly.http.policy import EgressPolicy
+from duly.http.proxy import Tunnels
 from duly.http.url import Target
 
 # Shorter than what servers keep (5 s is common), so that a request is rarely written into a connection just being
@@ -55,11 +57,13 @@ class Connections:
         tls: ssl.SSLContext,
         *,
         response_class: type[aiohttp.ClientResponse],
+        tunnels: Tunnels | None = None,
         limit: int = MAX_SESSIONS,
     ) -> None:
         self._policy = policy
         self._tls = tls
         self._response_class = response_class
+        self._tunnels = tunnels
         self._limit = limit
         self._entries: OrderedDict[SessionKey, _Entry] = OrderedDict()
 
@@ -110,8 +114,11 @@ class Connections:
             await entry.session.close()
 
     def _open(self, target: Target, addresses: Sequence[Address]) -> aiohttp.ClientSession:
+        tunnels = self._tunnels
         return aiohttp.ClientSession(
-            connector=_PinnedConnector(self._policy, target, addresses, self._tls),
+            connector=_PinnedConnector(self._policy, target, addresses, self._tls)
+            if tunnels is None
+            else _TunnelConnector(self._policy, target, addresses, self._tls, tunnels),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             auto_decompress=False,
@@ -173,6 +180,69 @@ class _PinnedConnector(aiohttp.TCPConnector):
         is_new = isinstance(protocol, LimitedHead) and not protocol.requests
         current_exchange.get().connected(is_new=is_new)
         return connection
+
+
+class _TunnelConnector(_PinnedConnector):
+    """Reaches the vetted addresses through the egress proxy and by no other way.
+
+    Should aiohttp stop calling `_wrap_create_connection`, there is no connection at all: the socket factory refuses
+    every address, and test_proxy fails.
+    """
+
+    def __init__(
+        self, policy: EgressPolicy, target: Target, addresses: Sequence[Address], tls: ssl.SSLContext, tunnels: Tunnels
+    ) -> None:
+        super().__init__(policy, target, addresses, tls)
+        self._socket_factory = _no_socket
+        self._policy, self._target, self._pinned, self._tunnels = policy, target, frozenset(addresses), tunnels
+
+    async def _wrap_create_connection(
+        self,
+        *args: Any,
+        addr_infos: list[AddrInfo],
+        req: aiohttp.ClientRequest,
+        timeout: aiohttp.ClientTimeout,
+        client_error: type[Exception] = aiohttp.ClientConnectorError,
+        **kwargs: Any,
+    ) -> tuple[asyncio.Transport, ResponseHandler]:
+        """As aiohttp's own, on a socket that the proxy has joined to one of the addresses."""
+        try:
+            async with asyncio.timeout(timeout.sock_connect):
+                tunnel = await self._joined(addr_infos)
+                try:
+                    return await self._loop.create_connection(*args, **kwargs, sock=tunnel)
+                except BaseException:
+                    tunnel.close()
+                    raise
+        except ssl.CertificateError as error:
+            raise aiohttp.ClientConnectorCertificateError(req.connection_key, error) from error
+        except ssl.SSLError as error:
+            raise aiohttp.ClientConnectorSSLError(req.connection_key, error) from error
+        except TimeoutError as error:
+            if error.errno is None:
+                raise
+            raise client_error(req.connection_key, error) from error
+        except OSError as error:
+            raise client_error(req.connection_key, error) from error
+
+    async def _joined(self, addr_infos: list[AddrInfo]) -> socket.socket:
+        """A tunnel to the first address that the proxy reaches. Those tried in vain are taken off the list, or aiohttp
+        would come with them again.
+        """
+        while True:
+            address = check_pinned(self._policy, self._target.host, self._target.port, self._pinned, addr_infos[0])
+            try:
+                return await self._tunnels.open(address, self._target.port)
+            except ProxyRefusedError as error:
+                if error.status in (None, 407):  # it is away, or does not know us: no address will do
+                    del addr_infos[1:]
+                if len(addr_infos) == 1:
+                    raise
+                del addr_infos[0]
+
+
+def _no_socket(_: AddrInfo) -> socket.socket:
+    raise AddressRefusedError
 
 
 class _PinnedResolver(AbstractResolver):

@@ -22,6 +22,7 @@ from duly.http.errors import UnansweredError
 from duly.http.exchange import READ_LIMIT_BYTES, Exchange, PeerNotingResponse, current_exchange
 from duly.http.failures import TIMED_OUT, Failure, failure
 from duly.http.policy import EgressPolicy
+from duly.http.proxy import EgressProxy, Tunnels
 from duly.http.request import HOPS_HEADER, StoredRequest
 from duly.http.resolver import Resolver, SystemResolver, resolve
 from duly.http.signature import sign
@@ -51,8 +52,9 @@ def _utc_now() -> datetime:
 class Deliverer:
     """Delivers HTTP jobs under an egress policy. An async context manager; one per process is enough.
 
-    `resolver` None asks the machine's name servers; `ca_file` None trusts the machine's store; `clock` gives the time
-    that is signed and that Retry-After dates are compared with.
+    `resolver` None asks the machine's name servers; `ca_file` None trusts the machine's store; `proxy` None dials the
+    target itself, another one is the only way out; `clock` gives the time that is signed and that Retry-After dates are
+    compared with.
     """
 
     def __init__(
@@ -61,16 +63,23 @@ class Deliverer:
         *,
         resolver: Resolver | None = None,
         ca_file: str | Path | None = None,
+        proxy: EgressProxy | None = None,
         clock: Callable[[], datetime] = _utc_now,
     ) -> None:
         self._policy = policy
         self._given_resolver = resolver
         self._tls = tls_context(ca_file)
+        self._proxy = proxy
         self._clock = clock
 
     async def __aenter__(self) -> Self:
         self._resolver = self._given_resolver or SystemResolver()
-        self._connections = Connections(self._policy, self._tls, response_class=PeerNotingResponse)
+        self._connections = Connections(
+            self._policy,
+            self._tls,
+            response_class=PeerNotingResponse,
+            tunnels=None if self._proxy is None else Tunnels(self._proxy, self._resolver),
+        )
         return self
 
     async def __aexit__(
@@ -80,12 +89,13 @@ class Deliverer:
         if self._given_resolver is None:
             await self._resolver.close()
 
-    async def deliver(self, job: ClaimedJob, secrets: Sequence[bytes] = ()) -> Outcome:
+    async def deliver(self, job: ClaimedJob, secrets: Sequence[bytes] = (), *, hidden: Sequence[bytes] = ()) -> Outcome:
         """Send the job's request and say what its answer means. Raises only CancelledError.
 
         It is sent once, and once more if it was written into a kept connection that the target was just closing.
+        `secrets` sign; neither they nor what is `hidden` is repeated in the report, should the target send it back.
         """
-        exchange = Exchange(secrets=tuple(secrets))
+        exchange = Exchange(secrets=tuple(secrets), hidden=tuple(hidden))
         try:
             request = StoredRequest.from_payload(json.loads(job.payload_json), job.body)
         except (InvalidInputError, ValueError) as error:

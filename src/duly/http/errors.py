@@ -1,4 +1,5 @@
-"""The errors of this package: a target that the operator did not allow, a name that did not resolve."""
+"""The errors of this package: a target that the operator did not allow, a name that did not resolve, a proxy that
+did not open a way."""
 
 from __future__ import annotations
 
@@ -31,6 +32,17 @@ class LostConnectionError(aiohttp.ClientError):
 
 class UnansweredError(LostConnectionError):
     """The connection ended and not one byte of an answer had come."""
+
+
+class ProxyRefusedError(OSError):
+    """The egress proxy did not open a way to the target, or is not there. `status`: its answer, None if it gave none.
+
+    An OSError, so that aiohttp takes it for a failed connection and goes on to the target's next address.
+    """
+
+    def __init__(self, why: str, status: int | None = None) -> None:
+        super().__init__(errno.EHOSTUNREACH, why)
+        self.status = status
 
 
 class AddressRefusedError(OSError):

@@ -38,6 +38,7 @@ class Exchange:
     """
 
     secrets: Sequence[bytes] = ()
+    hidden: Sequence[bytes] = ()
     is_tls: bool = False
     is_last: bool = False
     started: float = field(default_factory=time.monotonic)
@@ -82,9 +83,13 @@ class Exchange:
         return [value for key, value in self.headers if key == name]
 
     def report(self, result: str, error: str | None, now: Any) -> Report:
-        """The ledger's entry. Signing secrets are masked wherever the target may have put them."""
+        """The ledger's entry. Signing secrets, and what is `hidden`, are masked wherever the target may have put
+        them.
+        """
         self.phases["total"] = round((time.monotonic() - self.started) * 1000, 3)
-        excerpt = masked(self.body, self.secrets)[:EXCERPT_LIMIT_BYTES] if self.status is not None else None
+        excerpt = (
+            masked(self.body, (*self.secrets, *self.hidden))[:EXCERPT_LIMIT_BYTES] if self.status is not None else None
+        )
         detail: dict[str, Any] = {"phases": dict(self.phases)}
         if self.headers:
             detail["response_headers"] = self._kept_headers()
@@ -111,7 +116,9 @@ class Exchange:
         return [[name, "***" if name == "set-cookie" else self._shown(value)] for name, value in kept]
 
     def _shown(self, value: str) -> str:
-        return masked(value.encode("utf-8", "replace"), self.secrets).decode("utf-8", "replace")[:_MAX_VALUE]
+        return masked(value.encode("utf-8", "replace"), (*self.secrets, *self.hidden)).decode("utf-8", "replace")[
+            :_MAX_VALUE
+        ]
 
 
 current_exchange: ContextVar[Exchange] = ContextVar("current_exchange")

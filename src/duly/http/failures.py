@@ -12,7 +12,13 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from duly.http.errors import AddressRefusedError, DnsError, LostConnectionError, TargetNotAllowedError
+from duly.http.errors import (
+    AddressRefusedError,
+    DnsError,
+    LostConnectionError,
+    ProxyRefusedError,
+    TargetNotAllowedError,
+)
 from duly.http.head_limit import BadHeadError
 
 _UNREACHABLE = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.EACCES, errno.EPERM})
@@ -60,6 +66,8 @@ def _plain(error: BaseException, step: str) -> Failure | None:
             return Failure("target_not_allowed", str(error))
         case AddressRefusedError():
             return NOT_ALLOWED
+        case ProxyRefusedError():  # why is for the operator's log: a tenant learns nothing of the network inside
+            return Failure("connect_refused", "the target could not be reached through the egress proxy")
         case DnsError():
             return Failure("dns_error", str(error))
         case aiohttp.ClientSSLError():  # also an SSLError by inheritance; the real one is its cause

@@ -8,7 +8,7 @@ asked about literals).
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from ipaddress import ip_address
 from typing import Any
 
@@ -43,9 +43,17 @@ def guarded_sockets(
     pinned = frozenset(vetted)
 
     def open_socket(info: AddrInfo) -> socket.socket:
-        family, kind, protocol, _, sockaddr = info
-        if check_dial(policy, host, family, sockaddr) not in pinned or sockaddr[1] != port:
-            raise AddressRefusedError
+        check_pinned(policy, host, port, pinned, info)
+        family, kind, protocol, _, _ = info
         return socket.socket(family, kind, protocol)
 
     return open_socket
+
+
+def check_pinned(policy: EgressPolicy, host: str, port: int, vetted: Collection[Address], info: AddrInfo) -> Address:
+    """The address that is about to be dialled, or AddressRefusedError unless it is one of those vetted for the host."""
+    family, _, _, _, sockaddr = info
+    address = check_dial(policy, host, family, sockaddr)
+    if address not in vetted or sockaddr[1] != port:
+        raise AddressRefusedError
+    return address

@@ -27,6 +27,7 @@ from duly.queue.leases import Renewal, deregister, heartbeat, register
 from duly.queue.limits import QueueSettings, get_queue, set_account_concurrency, set_queue
 from duly.queue.pruning import Pruned, drop_day, forget_redrives, look_at_day, prunable_days, prune_day
 from duly.queue.running import ClaimCursor, claim, give_back, settle
+from duly.queue.sealed import KeyUse, keys_in_use, unfinished_by_key
 from duly.queue.segments import (
     Line,
     LiveSegments,
@@ -49,6 +50,7 @@ __all__ = [
     "Executor",
     "Health",
     "JobView",
+    "KeyUse",
     "Line",
     "LiveSegments",
     "Owner",
@@ -74,6 +76,7 @@ __all__ = [
     "give_back",
     "health",
     "heartbeat",
+    "keys_in_use",
     "list_attempts",
     "list_jobs",
     "list_workers",
@@ -96,4 +99,5 @@ __all__ = [
     "set_queue",
     "settle",
     "sweep_keys",
+    "unfinished_by_key",
 ]

@@ -2,8 +2,9 @@
 
 May import: `duly.http`, `duly.queue`, `duly.model`. Knows no framework and no status codes.
 Tables: account, project, api_key, signing_secret, read and written here; everything else only through `duly.queue`.
-Must hold: every read and write names its owner; a key's text and a secret's bytes are never logged; a create that was
-answered is committed; a key that was revoked is refused from that moment on.
+Must hold: every read and write names its owner; a key's text and a secret's bytes are never logged, and with a keyring
+header values, bodies and signing secrets are stored sealed; a create that was answered is committed; a key that was
+revoked is refused from that moment on.
 """
 
 from duly.service.accounts import (
@@ -19,6 +20,7 @@ from duly.service.accounts import (
 from duly.service.creating import Creator
 from duly.service.faults import BodyTooLargeError, Fault, FieldError, InvalidJobError
 from duly.service.jobs import JobSpec, Limits, new_http_job
+from duly.service.keyring import NO_KEYRING, KeyMissingError, Keyring, SealedError, TamperedError
 from duly.service.keys import (
     SCOPES,
     CreatedKey,
@@ -31,9 +33,18 @@ from duly.service.keys import (
     list_keys,
     revoke_key,
 )
-from duly.service.secrets import SigningSecret, SigningSecrets, create_secret, list_secrets, rotate_secret
+from duly.service.secrets import (
+    SigningSecret,
+    SigningSecrets,
+    create_secret,
+    list_secrets,
+    reseal_secrets,
+    rotate_secret,
+    secrets_by_key,
+)
 
 __all__ = [
+    "NO_KEYRING",
     "SCOPES",
     "Account",
     "BodyTooLargeError",
@@ -46,12 +57,16 @@ __all__ = [
     "InvalidJobError",
     "JobSpec",
     "KeyInfo",
+    "KeyMissingError",
+    "Keyring",
     "Limits",
     "Principal",
     "Project",
     "Scope",
+    "SealedError",
     "SigningSecret",
     "SigningSecrets",
+    "TamperedError",
     "authenticate",
     "create_account",
     "create_key",
@@ -63,6 +78,8 @@ __all__ = [
     "list_projects",
     "list_secrets",
     "new_http_job",
+    "reseal_secrets",
     "revoke_key",
     "rotate_secret",
+    "secrets_by_key",
 ]

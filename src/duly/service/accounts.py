@@ -11,6 +11,7 @@ import asyncpg
 from duly.model import uuid7
 from duly.model.errors import InvalidInputError, NotFoundError
 from duly.queue import Database, Executor, Owner
+from duly.service.keyring import NO_KEYRING, Keyring
 from duly.service.secrets import create_secret
 
 NAME_LIMIT = 100
@@ -66,7 +67,7 @@ async def list_accounts(db: Executor) -> list[Account]:
     return [Account(row["public_id"], row["name"], row["created_at"]) for row in rows]
 
 
-async def create_project(db: Database, account_id: UUID, name: str) -> Project:
+async def create_project(db: Database, account_id: UUID, name: str, *, keyring: Keyring = NO_KEYRING) -> Project:
     """Make a project with its first signing secret. Raises NotFoundError, or InvalidInputError if the name is taken."""
     try:
         async with db.transaction() as tx:
@@ -80,7 +81,7 @@ async def create_project(db: Database, account_id: UUID, name: str) -> Project:
             )
             if row is None:
                 raise NotFoundError("account", account_id)
-            await create_secret(tx, row["id"])
+            await create_secret(tx, row["id"], keyring=keyring)
     except asyncpg.UniqueViolationError as error:
         raise InvalidInputError(
             "the account has a project of this name already: choose another name", "/name"
@@ -103,7 +104,7 @@ async def list_projects(db: Executor, account_id: UUID) -> list[Project]:
     ]
 
 
-async def ensure_default(db: Database, name: str = "default") -> DefaultTenant:
+async def ensure_default(db: Database, name: str = "default", *, keyring: Keyring = NO_KEYRING) -> DefaultTenant:
     """Make sure that the account and project `name` exist, with a signing secret; any number of callers may race."""
     name = checked_name(name)
     tenant = await _default(db, name)  # a conflicting insert would use up a number at every start
@@ -123,7 +124,7 @@ async def ensure_default(db: Database, name: str = "default") -> DefaultTenant:
             name,
         )
         if created is not None:
-            await create_secret(tx, created)
+            await create_secret(tx, created, keyring=keyring)
         tenant = await _default(tx, name)
     assert tenant is not None
     return tenant

@@ -1,4 +1,7 @@
-"""Creating jobs: concurrent creates share statements, and each caller still waits for its own commit."""
+"""Creating jobs: concurrent creates share statements, and each caller still waits for its own commit.
+
+Jobs are sealed here, before anything is stored (see `sealing`).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from datetime import timedelta
 
 from duly.model import NewJob
 from duly.model.errors import DatabaseBusyError, DatabaseUnavailableError, IdConflictError, UniqueKeyTakenError
-from duly.queue import Enqueued, Executor, Owner, enqueue
+from duly.queue import Database, Enqueued, Owner, enqueue, get_job
 from duly.service.coalescing import Bounds, Coalescer
+from duly.service.keyring import NO_KEYRING, KeyMissingError, Keyring
+from duly.service.sealing import key_of, sealed_job
 
 PATIENCE = timedelta(seconds=1)  # for a rival's open transaction: others wait behind this statement
 ROW_BYTES = 1_024  # what a job weighs beside its body and payload
@@ -17,8 +22,9 @@ ROW_BYTES = 1_024  # what a job weighs beside its body and payload
 class Creator:
     """Stores jobs. One per process: what it gathers is what this process has to write."""
 
-    def __init__(self, db: Executor, *, bounds: Bounds | None = None) -> None:
+    def __init__(self, db: Database, *, keyring: Keyring = NO_KEYRING, bounds: Bounds | None = None) -> None:
         self._db = db
+        self._keyring = keyring
         self._coalescer = Coalescer(self._enqueue, weigh=_weight, key=_id, bounds=bounds)
 
     async def create(self, owner: Owner, job: NewJob) -> Enqueued:
@@ -28,7 +34,10 @@ class Creator:
         Raises IdConflictError if another job has the id, UniqueKeyTakenError if another holds the unique key,
         DatabaseUnavailableError if nothing could be confirmed.
         """
-        enqueued = await self._coalescer.submit((owner, job))
+        sealed = sealed_job(self._keyring, owner, job)
+        enqueued = await self._coalescer.submit((owner, sealed))
+        if enqueued.result == "conflict":
+            enqueued = await self._repeated(owner, job, key_of(sealed.payload)) or enqueued
         if enqueued.result == "conflict":
             raise IdConflictError(job.id)
         if enqueued.result == "taken" and job.unique is not None:
@@ -43,6 +52,25 @@ class Creator:
     async def close(self) -> None:
         """Wait until everything that was handed over is answered."""
         await self._coalescer.close()
+
+    async def _repeated(self, owner: Owner, job: NewJob, key_id: str | None) -> Enqueued | None:
+        """Whether a conflict is none: this very job, stored under a key that is not the first any more, or before
+        there were keys. Sealed as the stored one is, the same job has the same bytes, and the database compares them
+        by the same rules as ever. None: it is another job.
+        """
+        stored = await get_job(self._db, owner, job.id)
+        if stored is None or key_of(stored.payload) == key_id:
+            return None
+        stored_key = key_of(stored.payload)
+        try:
+            alike = job if stored_key is None else sealed_job(self._keyring, owner, job, stored_key)
+            async with self._db.transaction() as tx:
+                [enqueued] = await enqueue(tx, [(owner, alike)], patience=PATIENCE)
+                if enqueued.result != "repeated":
+                    raise _NotRepeated  # it was pruned meanwhile: nothing may be stored in this form
+        except (KeyMissingError, _NotRepeated):
+            return None
+        return enqueued
 
     async def _enqueue(self, items: Sequence[tuple[Owner, NewJob]]) -> Sequence[Enqueued | BaseException]:
         try:
@@ -64,6 +92,10 @@ class Creator:
         except Exception as error:
             return error
         return enqueued
+
+
+class _NotRepeated(Exception):
+    """Rolls back."""
 
 
 def _weight(item: tuple[Owner, NewJob]) -> int:

@@ -21,6 +21,7 @@ from duly.model.jobs import DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT
 from duly.service.durations import show_duration
 from duly.service.faults import BodyTooLargeError, Fault, FieldError, InvalidJobError
 from duly.service.moments import in_zone
+from duly.service.redaction import Redaction
 
 KIND = "http"
 ID_OLDEST = timedelta(hours=24)
@@ -68,6 +69,7 @@ class JobSpec:
     unique_key: str | None = None
     unique_for: Literal["start", "final"] | timedelta | None = None
     on_conflict: Literal["error", "keep", "replace"] | None = None
+    redact: Redaction | None = None
     hops: int = 0
 
 
@@ -88,7 +90,9 @@ def new_http_job(spec: JobSpec, *, now: datetime, policy: EgressPolicy, limits: 
         raise InvalidJobError(faults)
     return NewJob(
         kind=KIND,
-        payload=request.to_payload(),
+        payload=request.to_payload()
+        if spec.redact is None
+        else request.to_payload() | {"redact": spec.redact.to_json()},
         body=body,
         id=spec.id or uuid7(),
         queue=spec.queue,

@@ -1,4 +1,4 @@
-"""Signing secrets: what a project's deliveries are signed with (Standard Webhooks, HMAC-SHA256).
+"""Signing secrets: what a project's deliveries are signed with (Standard Webhooks, HMAC-SHA256). Sealed at rest.
 
 During a rotation two are alive and a delivery carries both signatures: a receiver changes over in its own time.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,6 +17,7 @@ from uuid import UUID
 from duly.model import uuid7
 from duly.model.errors import NotFoundError
 from duly.queue import Database, Executor
+from duly.service.keyring import NO_KEYRING, Keyring, place_of, sealed_with
 
 SECRET_BYTES = 32
 OVERLAP = timedelta(hours=24)
@@ -35,21 +36,24 @@ class SigningSecret:
         return f"SigningSecret(id={self.id}, expires_at={self.expires_at})"
 
 
-async def create_secret(db: Executor, project_id: int) -> SigningSecret:
+async def create_secret(db: Executor, project_id: int, *, keyring: Keyring = NO_KEYRING) -> SigningSecret:
     """Add a secret of 32 random bytes beside those that the project has."""
+    secret_id, secret = uuid7(), secrets.token_bytes(SECRET_BYTES)
     row = await db.fetchrow(
         """insert into duly.signing_secret (id, project_id, secret) values ($1, $2, $3)
-           returning id, secret, created_at, expires_at""",
-        uuid7(),
+           returning id, created_at, expires_at""",
+        secret_id,
         project_id,
-        secrets.token_bytes(SECRET_BYTES),
+        _sealed(keyring, secret_id, project_id, secret),
     )
     assert row is not None
-    return SigningSecret(row["id"], row["secret"], row["created_at"], row["expires_at"])
+    return SigningSecret(row["id"], secret, row["created_at"], row["expires_at"])
 
 
-async def list_secrets(db: Executor, project_id: int) -> list[SigningSecret]:
-    """The secrets that sign today, the newest first."""
+async def list_secrets(db: Executor, project_id: int, *, keyring: Keyring = NO_KEYRING) -> list[SigningSecret]:
+    """The secrets that sign today, the newest first. Raises KeyMissingError or TamperedError if one cannot be opened:
+    to sign with some of them only would look like a rotation that nobody made.
+    """
     rows = await db.fetch(
         """select id, secret, created_at, expires_at
              from duly.signing_secret
@@ -57,10 +61,17 @@ async def list_secrets(db: Executor, project_id: int) -> list[SigningSecret]:
             order by created_at desc, id desc""",
         project_id,
     )
-    return [SigningSecret(row["id"], row["secret"], row["created_at"], row["expires_at"]) for row in rows]
+    return [
+        SigningSecret(
+            row["id"], _opened(keyring, row["id"], project_id, row["secret"]), row["created_at"], row["expires_at"]
+        )
+        for row in rows
+    ]
 
 
-async def rotate_secret(db: Database, project_id: int, *, overlap: timedelta = OVERLAP) -> SigningSecret:
+async def rotate_secret(
+    db: Database, project_id: int, *, overlap: timedelta = OVERLAP, keyring: Keyring = NO_KEYRING
+) -> SigningSecret:
     """Make a new secret; the old ones go on signing beside it for `overlap` (zero: they stop at once)."""
     async with db.transaction() as tx:
         # Two rotations at once would each miss the other's new secret: the project's row puts them in line.
@@ -73,7 +84,37 @@ async def rotate_secret(db: Database, project_id: int, *, overlap: timedelta = O
             project_id,
             overlap,
         )
-        return await create_secret(tx, project_id)
+        return await create_secret(tx, project_id, keyring=keyring)
+
+
+async def reseal_secrets(db: Database, keyring: Keyring) -> int:
+    """Seal every living signing secret with the ring's first key, those in the clear too; how many were changed.
+
+    Raises KeyMissingError if one needs a key that is not there; nothing is changed then.
+    """
+    changed = 0
+    async with db.transaction() as tx:
+        rows = await tx.fetch(
+            """select id, project_id, secret from duly.signing_secret
+                where expires_at is null or expires_at > now() order by id for no key update"""
+        )
+        for row in rows:
+            if sealed_with(row["secret"]) == keyring.first:
+                continue
+            secret = _opened(keyring, row["id"], row["project_id"], row["secret"])
+            await tx.execute(
+                "update duly.signing_secret set secret = $2 where id = $1",
+                row["id"],
+                _sealed(keyring, row["id"], row["project_id"], secret),
+            )
+            changed += 1
+    return changed
+
+
+async def secrets_by_key(db: Executor) -> Counter[str | None]:
+    """How many living signing secrets are sealed with each key; None: those in the clear."""
+    rows = await db.fetch("select secret from duly.signing_secret where expires_at is null or expires_at > now()")
+    return Counter(sealed_with(row["secret"]) for row in rows)
 
 
 class SigningSecrets:
@@ -85,14 +126,17 @@ class SigningSecrets:
     TTL_S = 10.0
     MOST_PROJECTS = 10_000
 
-    def __init__(self, db: Executor, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, db: Executor, *, keyring: Keyring = NO_KEYRING, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._db = db
+        self._keyring = keyring
         self._clock = clock
         self._known: OrderedDict[int, tuple[float, tuple[bytes, ...]]] = OrderedDict()
         self._reading: dict[int, asyncio.Lock] = {}
 
     async def for_project(self, project_id: int) -> tuple[bytes, ...]:
-        """The secrets to sign with, the newest first; empty if the project has none."""
+        """The secrets to sign with, the newest first; empty if the project has none. Raises as `list_secrets` does."""
         if (known := self._fresh(project_id)) is not None:
             return known
         lock = self._reading.setdefault(project_id, asyncio.Lock())
@@ -101,7 +145,8 @@ class SigningSecrets:
                 if (known := self._fresh(project_id)) is not None:
                     return known
                 asked_at = self._clock()
-                found = tuple(secret.secret for secret in await list_secrets(self._db, project_id))
+                listed = await list_secrets(self._db, project_id, keyring=self._keyring)
+                found = tuple(secret.secret for secret in listed)
                 self._remember(project_id, asked_at, found)
                 return found
         finally:
@@ -117,3 +162,18 @@ class SigningSecrets:
         self._known.move_to_end(project_id)
         if len(self._known) > self.MOST_PROJECTS:
             self._known.popitem(last=False)
+
+
+def _sealed(keyring: Keyring, secret_id: UUID, project_id: int, secret: bytes) -> bytes:
+    return keyring.seal(secret, _place(secret_id, project_id)) if keyring.seals else secret
+
+
+def _opened(keyring: Keyring, secret_id: UUID, project_id: int, stored: bytes) -> bytes:
+    """Secrets are shorter than any envelope, so one in the clear (made before there were keys) is told from a sealed
+    one.
+    """
+    return stored if sealed_with(stored) is None else keyring.open(stored, _place(secret_id, project_id))
+
+
+def _place(secret_id: UUID, project_id: int) -> bytes:
+    return place_of("signing secret", secret_id, project_id)

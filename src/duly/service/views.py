@@ -43,8 +43,8 @@ _SECRET_ENDINGS = ("-api-key", "-apikey", "-authorization", "-password", "-secre
 
 
 def masked_headers(headers: Iterable[Any]) -> list[list[str]]:
-    """Name and value pairs in their order, the values of secret headers replaced by "***"."""
-    return [[name, MASK if is_secret_header(name) else value] for name, value in headers]
+    """Name and value pairs in their order, "***" for the values of secret headers and for those not known (None)."""
+    return [[name, MASK if value is None or is_secret_header(name) else value] for name, value in headers]
 
 
 def is_secret_header(name: str) -> bool:

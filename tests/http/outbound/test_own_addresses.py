@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from duly.cli.parts import own_addresses
+from duly.cli.own import own_addresses
 from duly.http import EgressPolicy
 
 from .servers import OK, deliver, make_job, raw_server, report_of
@@ -34,8 +34,8 @@ async def test_own_database_is_refused_by_address_name_and_socket(place: str) ->
 
 
 async def test_own_database_given_by_name_is_looked_up_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All addresses of all its hosts join the deny set, under every port given; a name that is unknown, a socket's
-    folder and an abstract socket add nothing."""
+    """All addresses of all its hosts join the deny set, under every port given; a name that is unknown adds nothing, a
+    socket's folder and an abstract socket this machine's loopback."""
     asked = []
 
     def look_up(host: str, *_: Any, **__: Any) -> list[Any]:
@@ -44,9 +44,10 @@ async def test_own_database_given_by_name_is_looked_up_at_start(monkeypatch: pyt
             raise socket.gaierror
         return [(2, 1, 6, "", (f"10.0.0.{n}", 0)) for n in (5, 6)] + [(10, 1, 6, "", ("fd00::5", 0, 0, 0))]
 
-    monkeypatch.setattr("duly.cli.parts.socket.getaddrinfo", look_up)
+    monkeypatch.setattr("duly.cli.own.socket.getaddrinfo", look_up)
     assert own_addresses("postgresql://u@db.example:6543,gone.example/x?host=/run/pg,@abstract", []) == [
         "10.0.0.5:6543", "10.0.0.6:6543", "[fd00::5]:6543",
+        "127.0.0.1:6543", "[::1]:6543", "127.0.0.1:6543", "[::1]:6543",
     ]  # fmt: skip
     assert asked == ["db.example", "gone.example"]
     policy = EgressPolicy.parse(["10.0.0.0/8"], own=own_addresses("postgresql://db.example:6543/x", []))

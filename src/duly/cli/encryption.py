@@ -1,0 +1,72 @@
+"""`duly keys encryption make | used | reseal`: the keys that seal secrets at rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import typer
+
+from duly.cli.console import note, print_json, print_table, say
+from duly.cli.jobs import with_database
+from duly.cli.keyrings import found_keyring
+from duly.cli.options import AsJson, DatabaseUrl, EncryptionKeys, Home, Schema
+from duly.queue import Database, KeyUse, keys_in_use
+from duly.schema import DEFAULT_SCHEMA
+from duly.service import reseal_secrets, secrets_by_key
+from duly.service.keyring import new_key
+
+app = typer.Typer(help="The keys that seal secrets at rest.", no_args_is_help=True)
+
+
+@app.command()
+def make() -> None:
+    """Make a key and print it, as id:base64. It is kept nowhere: put it where your other secrets are."""
+    note("put it first in DULY_ENCRYPTION_KEYS, or in the file of --encryption-keys; keep it with your backups")
+    say(new_key())
+
+
+@app.command()
+def used(
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+    home: Home = None,
+    schema: Schema = DEFAULT_SCHEMA,
+) -> None:
+    """List the ids of the keys that something stored is sealed with. Reads all jobs; needs no key."""
+
+    async def ask(db: Database) -> tuple[list[KeyUse], Counter[str | None]]:
+        return await keys_in_use(db), await secrets_by_key(db)
+
+    uses, secrets = with_database(ask, database_url, home, schema)
+    known = {use.key_id: use for use in uses}
+    rows = [
+        {
+            "key": key_id,
+            "unfinished_jobs": known.get(key_id, KeyUse(key_id)).unfinished,
+            "finished_jobs": known.get(key_id, KeyUse(key_id)).finished,
+            "answers": known.get(key_id, KeyUse(key_id)).answers,
+            "signing_secrets": secrets[key_id],
+        }
+        for key_id in sorted({*known, *(key_id for key_id in secrets if key_id)})
+    ]
+    if as_json:
+        print_json({"keys": rows, "signing_secrets_in_the_clear": secrets[None]})
+        return
+    print_table(
+        ("key", "unfinished jobs", "finished jobs", "answers", "signing secrets"), [tuple(row.values()) for row in rows]
+    )
+    if secrets[None]:
+        say(f"signing secrets in the clear: {secrets[None]} (`duly keys encryption reseal` seals them)")
+
+
+@app.command()
+def reseal(
+    encryption_keys: EncryptionKeys = None,
+    database_url: DatabaseUrl = None,
+    home: Home = None,
+    schema: Schema = DEFAULT_SCHEMA,
+) -> None:
+    """Seal every signing secret with the first key: those of older keys, and those in the clear."""
+    keyring = found_keyring(encryption_keys, False, home)
+    changed = with_database(lambda db: reseal_secrets(db, keyring), database_url, home, schema)
+    say(f"signing secrets sealed with {keyring.first}: {changed}")

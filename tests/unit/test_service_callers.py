@@ -1,0 +1,28 @@
+"""Nobody in the service stores a secret in the clear by leaving an argument out."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import duly
+
+SEALING = {"Creator", "SigningSecrets", "create_app", "create_project", "create_secret", "ensure_default",
+           "list_secrets", "rotate_secret"}  # fmt: skip
+
+
+def test_no_caller_in_the_service_forgets_its_keyring() -> None:
+    """Every call in src that stores or reads secrets names the keyring, and only the creator enqueues for the API: what
+    is left out would be stored in the clear.
+    """
+    forgotten: list[str] = []
+    for path in Path(duly.__file__).parent.rglob("*.py"):
+        part = path.parent.name
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            if node.func.id in SEALING and "keyring" not in {keyword.arg for keyword in node.keywords}:
+                forgotten.append(f"{path}:{node.lineno} {node.func.id}")
+            if node.func.id == "enqueue" and part in ("api", "service", "cli") and path.name != "creating.py":
+                forgotten.append(f"{path}:{node.lineno} enqueue")
+    assert forgotten == []
