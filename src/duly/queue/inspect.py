@@ -20,7 +20,8 @@ _COLUMNS = """
     v.id, v.account_id, v.project_id, v.queue, v.concurrency_key, v.kind, v.priority, v.status, v.reason, v.attempts,
     v.final_attempt, v.max_attempts, v.run_at, v.next_run_at, v.started_at, v.finished_at,
     v.last_outcome, v.last_status_code, v.last_error, v.cancel_requested, v.result, v.created_at,
-    j.payload, j.timeout_seconds, j.retry, j.tags, j.metadata, j.expires_at, j.unique_key, j.unique_for
+    j.payload, j.timeout_seconds, j.retry, j.tags, j.metadata, j.expires_at, j.unique_key, j.unique_for,
+    j.on_success, j.on_dead, j.callback_of
 """
 _JOB = f"""
     select {_COLUMNS}, case when $4 then j.body end as body, j.body is not null as has_body
@@ -50,7 +51,9 @@ _WORKERS = """
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job as it stands now. `attempts`: how many were started; `next_run_at`: set while scheduled or ready."""
+    """A job as it stands now. `attempts`: how many were started; `next_run_at`: set while scheduled or ready.
+    `on_success`, `on_dead`: payloads of its callbacks; `callback_of`: the job whose end this one tells.
+    """
 
     id: UUID
     account_id: int
@@ -83,6 +86,9 @@ class JobView:
     last_error: str | None
     cancel_requested: bool
     result: Any
+    on_success: Any
+    on_dead: Any
+    callback_of: UUID | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +294,9 @@ def _job_view(row: asyncpg.Record) -> JobView:
         last_error=row["last_error"],
         cancel_requested=row["cancel_requested"],
         result=_decoded(row["result"]),
+        on_success=_decoded(row["on_success"]),
+        on_dead=_decoded(row["on_dead"]),
+        callback_of=row["callback_of"],
     )
 
 

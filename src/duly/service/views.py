@@ -109,4 +109,7 @@ def as_created(owner: Owner, job: NewJob, now: datetime) -> JobView:
         last_error=None,
         cancel_requested=False,
         result=None,
+        on_success=job.on_success,
+        on_dead=job.on_dead,
+        callback_of=None,
     )

@@ -4,8 +4,8 @@
 -- p_edges: null for succeeded; dead, cancelled · retry (again after the delay, next attempt number) · snooze (the same, and the
 -- budget grows by one) · interrupted (ready again, the budget grows by one, 10 times at most, then it counts as a failure) · release
 -- (ready again under the same number: it never started). A job whose cancelling was asked for ends cancelled instead of going on;
--- a success stands. p_outcomes null: success for a job that succeeded, no row in the ledger otherwise. Columns after p_attempts
--- may be shorter or empty: what is missing is null. A job is named once at most.
+-- a success stands. Jobs that tell their end do (see call_back.sql). p_outcomes null: success for a job that succeeded, no row in
+-- the ledger otherwise. Columns after p_attempts may be shorter or empty: what is missing is null. A job is named once at most.
 -- The lease is matched by its key (job, attempt) and worker, and by nothing else.
 create function duly.settle(
     p_worker bigint, p_ids uuid[], p_attempts integer[], p_edges text[], p_delays double precision[], p_reasons text[],
@@ -20,6 +20,7 @@ declare
     v_settled uuid[];
     v_ready   integer;
     v_later   timestamptz;
+    v_called  uuid[];
 begin
     -- By key, one by one, in id order: LATERAL with a lock cannot become anything else. As a plain join the planner may turn it
     -- round and walk all of lease, dead rows included, whenever vacuum last counted none.
@@ -38,9 +39,10 @@ begin
             g (job_id, edge, delay_seconds, reason, outcome, status_code, error, detail, excerpt, result)
     ), gone as (
         delete from duly.lease l where l.ctid = any (v_held)
-        returning l.job_id, l.attempt, l.final_attempt, l.run_at, l.lane_id, l.account_id, l.priority, l.claimed_at, l.trigger, l.cancel_requested
+        returning l.job_id, l.attempt, l.final_attempt, l.run_at, l.lane_id, l.account_id, l.priority, l.claimed_at, l.trigger, l.cancel_requested,
+                  l.has_callbacks
     ), decided as (
-        select o.job_id, o.attempt, o.final_attempt, o.run_at, o.lane_id, o.account_id, o.priority, o.claimed_at, o.trigger,
+        select o.job_id, o.attempt, o.final_attempt, o.run_at, o.lane_id, o.account_id, o.priority, o.claimed_at, o.trigger, o.has_callbacks,
                g.edge, g.delay_seconds, g.reason, g.outcome, g.status_code, g.error, g.detail, g.excerpt, g.result,
                case when g.edge in ('succeeded', 'cancelled') then g.edge
                     when o.cancel_requested then 'cancelled'
@@ -74,14 +76,18 @@ begin
         returning job_id
     )
     select array_agg(d.job_id), (select count(*) from back),
-           v_now + make_interval(secs => min(d.delay_seconds) filter (where d.way in ('retry', 'snooze')))
-    into v_settled, v_ready, v_later from decided d;
+           v_now + make_interval(secs => min(d.delay_seconds) filter (where d.way in ('retry', 'snooze'))),
+           array_agg(d.job_id) filter (where d.has_callbacks and d.way in ('succeeded', 'dead'))
+    into v_settled, v_ready, v_later, v_called from decided d;
 
     if v_ready > 0 then
         perform duly.wake();
     end if;
     if v_later is not null then
         perform duly.wake_promoter(v_later);
+    end if;
+    if v_called is not null then
+        perform duly.call_back(v_called);
     end if;
     if coalesce(cardinality(v_settled), 0) < cardinality(p_ids) then
         return query select g.id from unnest(p_ids) g (id) where not g.id = any (coalesce(v_settled, '{}'));

@@ -111,7 +111,11 @@ create table duly.job (
     unique_key      text,
     unique_for      text check (case when unique_for in ('until_start', 'until_final') then true
                                      else unique_for::double precision between 0.001 and 31622400 end),   -- seconds
+    on_success      jsonb,                                           -- the payload of a job of kind http, made when this one has succeeded
+    on_dead         jsonb,                                           -- and when it is dead (see call_back.sql)
+    callback_of     uuid,                                            -- the job whose outcome this one tells
     check ((unique_key is null) = (unique_for is null)),
+    check (callback_of is null or (on_success is null and on_dead is null)),
     primary key (id)
 ) partition by range (id);
 -- partial in form only: a look-up by id alone must never take this one (it would on a day whose statistics say it is empty)
@@ -197,6 +201,7 @@ create table duly.lease (
     final_attempt    integer     not null,
     cancel_requested boolean     not null default false,
     abort_requested  boolean     not null default false,
+    has_callbacks    boolean     not null default false,   -- the job has on_success or on_dead: settling looks for them then only
     trigger          text        not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 create index lease_line on duly.lease (segment, account_id, lane_id);
