@@ -59,6 +59,9 @@ class JobDocument(_Document):
     expires_at: Moment | None
     unique_key: str | None
     unique_for: Annotated[str | float | None, Field(description="until_start, until_final, or seconds")]
+    on_success: Annotated[str | None, Field(description="the URL that is told when it has succeeded")]
+    on_dead: Annotated[str | None, Field(description="the URL that is told when it is dead")]
+    callback_of: Annotated[str | None, Field(description="the job whose outcome this one tells")]
     created_at: Moment
     started_at: Annotated[Moment | None, Field(description="start of the last attempt")]
     finished_at: Moment | None
