@@ -75,6 +75,7 @@ class JobDocument(_Document):
         int | None, Field(description="start of the first attempt minus run_at; null once there are more")
     ]
     cancel_requested: bool
+    held: Annotated[bool, Field(description="it was due, and waits because its target has been failing")]
     request_body: Annotated[str, Field(description="with include=request_body, if it is text")] | None = None
     request_body_base64: Annotated[str, Field(description="with include=request_body, if it is not text")] | None = None
 

@@ -54,6 +54,7 @@ def job_json(job: JobView) -> dict[str, Any]:
         "last_error": job.last_error,
         "lag_ms": None if late is None else late // _MILLISECOND,
         "cancel_requested": job.cancel_requested,
+        "held": job.held,
     }
 
 

@@ -3,13 +3,15 @@
 --
 -- p_edges: null for succeeded; dead, cancelled · retry (again after the delay, next attempt number) · snooze (the same, and the
 -- budget grows by one) · interrupted (ready again, the budget grows by one, 10 times at most, then it counts as a failure) · release
--- (ready again under the same number: it never started). A job whose cancelling was asked for ends cancelled instead of going on;
+-- (ready again under the same number: it never started) · hold (scheduled after the delay under the same number: it never started, and
+-- p_run_ats says when it was due, so that a repeat does not match the lease of the next time). A job whose cancelling was asked for ends cancelled instead of going on;
 -- a success stands. Jobs that tell their end do (see call_back.sql). p_outcomes null: success for a job that succeeded, no row in
 -- the ledger otherwise. Columns after p_attempts may be shorter or empty: what is missing is null. A job is named once at most.
--- The lease is matched by its key (job, attempt) and worker, and by nothing else.
+-- The lease is matched by its key (job, attempt) and worker, and for a hold its time; by nothing else.
 create function duly.settle(
     p_worker bigint, p_ids uuid[], p_attempts integer[], p_edges text[], p_delays double precision[], p_reasons text[],
-    p_outcomes text[], p_status_codes integer[], p_errors text[], p_details jsonb[], p_excerpts bytea[], p_results jsonb[])
+    p_outcomes text[], p_status_codes integer[], p_errors text[], p_details jsonb[], p_excerpts bytea[], p_results jsonb[],
+    p_run_ats timestamptz[] default '{}')
 returns setof uuid
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off set enable_mergejoin = off set jit = off
@@ -26,10 +28,10 @@ begin
     -- round and walk all of lease, dead rows included, whenever vacuum last counted none.
     v_held := array(
         select l.place
-        from (select u.job_id, u.attempt from unnest(p_ids, p_attempts) u (job_id, attempt) order by u.job_id) g
+        from (select u.job_id, u.attempt, u.run_at from unnest(p_ids, p_attempts, p_run_ats) u (job_id, attempt, run_at) order by u.job_id) g
         cross join lateral (
             select l.ctid as place from duly.lease l
-            where l.job_id = g.job_id and l.attempt = g.attempt and l.worker_id = p_worker
+            where l.job_id = g.job_id and l.attempt = g.attempt and l.worker_id = p_worker and (g.run_at is null or l.run_at = g.run_at)
             for update) l);
 
     with given as (
@@ -64,10 +66,11 @@ begin
                case when d.edge = 'release' or d.outcome is null then d.attempt - 1 else d.attempt end, d.final_attempt, d.result, v_now
         from decided d where d.way in ('succeeded', 'dead', 'cancelled')
     ), again as (
-        insert into duly.scheduled (job_id, account_id, priority, attempt, lane_id, run_at, final_attempt, trigger)
-        select d.job_id, d.account_id, d.priority, d.attempt + 1, d.lane_id, v_now + make_interval(secs => d.delay_seconds),
-               d.final_attempt + d.grown, case d.way when 'retry' then 'retry' else 'schedule' end
-        from decided d where d.way in ('retry', 'snooze')
+        insert into duly.scheduled (job_id, account_id, priority, attempt, lane_id, run_at, final_attempt, held, trigger)
+        select d.job_id, d.account_id, d.priority, d.attempt + (d.way <> 'hold')::integer, d.lane_id,
+               v_now + make_interval(secs => d.delay_seconds), d.final_attempt + d.grown, d.way = 'hold',
+               case d.way when 'retry' then 'retry' when 'hold' then d.trigger else 'schedule' end
+        from decided d where d.way in ('retry', 'snooze', 'hold')
     ), back as (
         insert into duly.ready (segment, job_id, run_at, line_at, lane_id, account_id, priority, attempt, final_attempt, trigger)
         select (select c.last_value from duly.segment_current c), d.job_id, d.run_at, duly.line_at(d.run_at, d.priority), d.lane_id, d.account_id, d.priority,
@@ -76,7 +79,7 @@ begin
         returning job_id
     )
     select array_agg(d.job_id), (select count(*) from back),
-           v_now + make_interval(secs => min(d.delay_seconds) filter (where d.way in ('retry', 'snooze'))),
+           v_now + make_interval(secs => min(d.delay_seconds) filter (where d.way in ('retry', 'snooze', 'hold'))),
            array_agg(d.job_id) filter (where d.has_callbacks and d.way in ('succeeded', 'dead'))
     into v_settled, v_ready, v_later, v_called from decided d;
 

@@ -169,6 +169,7 @@ create table duly.scheduled (
     lane_id       bigint      not null,
     run_at        timestamptz not null check (run_at >= '0001-01-01 00:00+00' and run_at < '9999-12-31 00:00+00'),
     final_attempt integer     not null,
+    held          boolean     not null default false,   -- it was due and not tried: its target's breaker is open
     trigger       text        not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 create index scheduled_by_time on duly.scheduled (run_at, job_id);
