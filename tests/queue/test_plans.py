@@ -15,7 +15,7 @@ import pytest
 from duly import queue
 from duly.model import Unique
 from duly.model.settlement import Edge
-from duly.queue import ClaimCursor, Database, QueueSettings, Session
+from duly.queue import ClaimCursor, Database, QueueSettings, Session, breaker
 from duly.upkeep import SegmentKeeper
 from support.engine import Engine, new_job, settled
 from support.plans import Plan, PlanLog, faults
@@ -34,8 +34,8 @@ async def each_hot_statement(engine: Engine, session: Session) -> None:
     )
     await queue.promote(session, 100)
     await queue.promote(session, 100, sweep=True)
-    jobs = await engine.claim(6, db=session, cursor=ClaimCursor())
-    edges: tuple[Edge, ...] = ("succeeded", "dead", "retry", "snooze", "interrupted", "release")
+    jobs = await engine.claim(7, db=session, cursor=ClaimCursor())
+    edges: tuple[Edge, ...] = ("succeeded", "dead", "retry", "snooze", "interrupted", "release", "hold")
     await engine.settle(*(settled(job, edge, delay=HOUR) for job, edge in zip(jobs, edges, strict=True)), db=session)
     await queue.heartbeat(session, engine.worker_id)
     await engine.claim(3, db=session)
@@ -58,7 +58,7 @@ async def each_hot_statement(engine: Engine, session: Session) -> None:
 
 
 async def each_guarded_statement(engine: Engine, session: Session) -> None:
-    """The same under unique keys and limits."""
+    """The same under unique keys and limits; and a breaker."""
     await queue.set_queue(session, engine.owner.project_id, "limited", QueueSettings(3, 1))
     await queue.set_account_concurrency(session, engine.owner.account_id, 50)
     for key in ("a", "b"):
@@ -67,6 +67,12 @@ async def each_guarded_statement(engine: Engine, session: Session) -> None:
         assert await engine.claim(3, db=session, queues=["limited"], cursor=ClaimCursor()) == []
         await engine.settle(*(settled(job, "succeeded") for job in jobs), db=session)
     await queue.set_account_concurrency(session, engine.owner.account_id, None)
+    for n in range(2):
+        await breaker.open_breaker(session, n, "h", 20, None, HOUR, -HOUR)
+        probe = await breaker.claim_probe(session, n, "h", HOUR)
+        await breaker.claim_probe(session, n, "h", HOUR)
+        await breaker.end_probe(session, n, "h", probe.number, failed=True, error="e", pause=HOUR, wait=HOUR)
+    await breaker.close_breaker(session, 0, "h")
     keys = [Unique("a"), Unique("b", "start"), Unique("c", HOUR), Unique("a"), Unique("a", on_conflict="replace")]
     batch = [(engine.owner, new_job(unique=key)) for key in keys]
     answers = [answer for _ in range(2) for answer in await queue.enqueue(session, batch)]

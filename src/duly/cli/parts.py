@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from duly.http import Deliverer, EgressPolicy
+from duly.http import BreakerSettings, Deliverer, EgressPolicy
 from duly.model.errors import DatabaseUnavailableError
 from duly.model.jobs import ClaimedJob
 from duly.model.outcomes import Outcome, Snooze
@@ -23,6 +23,7 @@ from duly.model.retention import Retention
 from duly.queue import Database
 from duly.schema import verify
 from duly.service import SigningSecrets
+from duly.service.breaking import Breaker
 from duly.service.jobs import KIND
 from duly.upkeep import Upkeep
 from duly.worker import Wakeups, Worker, WorkerConfig
@@ -43,6 +44,7 @@ class WorkerSettings:
     grace: timedelta = timedelta(seconds=25)
     ca_file: Path | None = None
     retention: Retention = field(default_factory=Retention)
+    breaker: BreakerSettings = field(default_factory=BreakerSettings)
 
 
 @asynccontextmanager
@@ -66,15 +68,19 @@ async def work(
     """Run a worker for HTTP jobs and its upkeep until `draining`, then drain."""
     wakeups = Wakeups(url, db.schema, db.trouble)
     secrets = SigningSecrets(db)
+    breaker = Breaker(db, settings.breaker)
     ended = asyncio.Event()
     async with Deliverer(policy, ca_file=settings.ca_file) as deliverer:
 
-        async def deliver(job: ClaimedJob) -> Outcome:
+        async def send(job: ClaimedJob) -> Outcome:
             try:
                 signing = await secrets.for_project(job.project_id)
             except DatabaseUnavailableError:
                 return Snooze(_SECRETS_AGAIN)  # the target was not asked: no attempt of its is used up
             return await deliverer.deliver(job, signing)
+
+        async def deliver(job: ClaimedJob) -> Outcome:
+            return await breaker.deliver(job, lambda: send(job))
 
         config = WorkerConfig(
             {KIND: deliver},
@@ -86,10 +92,11 @@ async def work(
         )
         worker = Worker(config, db, url, wakeups)
         upkeep = Upkeep(db, wakeups, settings.retention)
+        await breaker.look()
         if started is not None:
             started.set()
         async with asyncio.TaskGroup() as group:
-            others = {group.create_task(wakeups.run(ended)), group.create_task(upkeep.run(ended))}
+            others = {group.create_task(part.run(ended)) for part in (wakeups, upkeep, breaker)}
             try:
                 return await worker.run(draining, aborting)
             finally:

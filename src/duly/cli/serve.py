@@ -13,6 +13,10 @@ from duly.cli.logs import set_up_logs
 from duly.cli.options import (
     Allow,
     AllowPort,
+    BreakerFailures,
+    BreakerLongestPause,
+    BreakerOver,
+    BreakerPause,
     CaFile,
     Concurrency,
     DatabaseUrl,
@@ -26,6 +30,7 @@ from duly.cli.options import (
     Schema,
     Verbose,
     found_database_url,
+    read_breaker,
     read_retention,
 )
 from duly.cli.parts import WorkerSettings, open_database, own_addresses, work
@@ -89,6 +94,10 @@ def worker(
     ca_file: CaFile = None,
     keep: Keep = "30d",
     keep_dead: KeepDead = "90d",
+    breaker_failures: BreakerFailures = 20,
+    breaker_over: BreakerOver = "10s",
+    breaker_pause: BreakerPause = "10s",
+    breaker_longest_pause: BreakerLongestPause = "10m",
     log_format: LogFormat = "text",
     verbose: Verbose = False,
 ) -> None:
@@ -102,6 +111,7 @@ def worker(
         grace=timedelta(seconds=grace),
         ca_file=ca_file,
         retention=read_retention(keep, keep_dead),
+        breaker=read_breaker(breaker_failures, breaker_over, breaker_pause, breaker_longest_pause),
     )
 
     async def main() -> bool:

@@ -220,6 +220,21 @@ create table duly.worker (
     lease_expires_at timestamptz not null
 ) with (fillfactor = 50);
 
+-- An open breaker: deliveries for this account to this host are held. No row: closed. Written when it opens, when a probe goes and comes,
+-- and removed when it closes; never by an ordinary delivery.
+create table duly.breaker (
+    account_id    integer     not null,
+    host          text        not null,
+    opened_at     timestamptz not null,
+    failures      integer     not null,             -- in a row, those of the probes included
+    last_error    text,
+    pause_seconds real        not null check (pause_seconds > 0),
+    probe_at      timestamptz not null,             -- when the next probe may go
+    probe         integer     not null default 0,   -- the number of the last one
+    probe_until   timestamptz,                      -- while one is out: until when nobody else may go
+    primary key (account_id, host)
+) with (fillfactor = 50);
+
 -- Segments: a number that groups the rows of ready and lease in time. `segment_current` is what new rows get. A number
 -- below a floor is retired unless it is kept; one above it is retired if it is listed. Sequences are not versioned: reading them costs the
 -- same whatever snapshots are open. After a crash a sequence may skip numbers, never repeat one that a row could hold:
