@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from duly import queue
-from duly.model import DeadReason, State, Trigger
+from duly.model import DeadReason, State, Trigger, Unique
 from duly.model.settlement import Settlement
 from duly.queue import Database
 from duly.queue.breaker import (
@@ -18,7 +18,7 @@ from duly.queue.breaker import (
     list_breakers,
     open_breaker,
 )
-from support.engine import Engine, settled
+from support.engine import Engine, new_job, settled
 from support.sessions import autocommitting, holding, until_waiting
 
 SECOND = timedelta(seconds=1)
@@ -100,6 +100,22 @@ async def test_a_held_job_can_be_run_cancelled_and_lost(database: Database) -> N
     assert [lost.way for lost in await engine.rescue()] == ["dead"]
     assert [(await engine.view(job_id)).attempts for job_id in ids] == [1, 0, 1]
     await engine.sound()
+
+
+async def test_a_held_job_keeps_its_key_until_it_starts(database: Database) -> None:
+    """Held it has not started: at its first attempt, and at the first one of a redrive."""
+    engine = await Engine.start(database)
+    key = Unique("u", "start")
+    [answer] = await engine.put(new_job(unique=key))
+    for redriven in (False, True):
+        job = await engine.claim_one()
+        await engine.finish(job, "hold", delay=HOUR, run_at=job.run_at)
+        assert [other.result for other in await engine.put(new_job(unique=key))] == ["taken"]
+        await engine.due_now(answer.job_id)
+        assert [other.result for other in await engine.put(new_job(unique=key))] == ["taken"]
+        if not redriven:
+            await engine.finish(await engine.claim_one(), "dead")
+            assert await queue.redrive(database, engine.owner, answer.job_id) == "redriven"
 
 
 async def test_a_held_dead_letter_has_no_attempt(database: Database) -> None:

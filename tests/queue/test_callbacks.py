@@ -225,6 +225,24 @@ async def test_a_job_without_callbacks_is_settled_without_a_look(database: Datab
             assert any("json_build_object" in plan.statement for plan in await log.take()) is looks
 
 
+async def test_a_settle_makes_no_lanes(database: Database, database_url: str) -> None:
+    """The callback's lane was made with the job: nobody who makes lanes and does not commit can hold up a settle."""
+    engine = await Engine.start(database)
+    await engine.put(*(new_job(**BOTH, queue=f"q{n}", concurrency_key="c") for n in range(3)), new_job(kind="other"))
+    jobs = await engine.claim()
+    kinds = await database.fetch("select queue, kind from duly.lane_block order by queue, kind")
+    assert [tuple(row) for row in kinds] == [
+        ("default", "other"),
+        *((f"q{n}", k) for n in range(3) for k in ("http", "k")),
+    ]
+    async with holding(database_url) as (rival, _):
+        for n in range(3):
+            await engine.enqueue_on(rival, kind="http", queue=f"q{n}")
+        assert await engine.settle(*(settled(job, "succeeded") for job in jobs)) == frozenset()
+    assert len(await callbacks(engine)) == 3
+    assert await database.fetchval("select count(*) from duly.lane") == 7
+
+
 async def test_a_rolled_back_end_is_not_told(database: Database, database_url: str) -> None:
     """The job still runs, nothing is left, and its true end is told once."""
     engine = await Engine.start(database)
@@ -243,11 +261,11 @@ async def test_a_rolled_back_end_is_not_told(database: Database, database_url: s
 async def test_a_backend_that_is_killed_between_end_and_callback_leaves_neither(
     database: Database, database_url: str
 ) -> None:
-    """Held up by a rival that makes the callback's lane, with the outcome written: what dies there never was."""
+    """Held up where the callback is stored, with the outcome written: what dies there never was."""
     engine = await Engine.start(database, SHORT)
     job = await engine.running(**BOTH, max_attempts=1)
     async with holding(database_url) as (rival, _), autocommitting(database_url) as session:
-        await engine.enqueue_on(rival, kind="http", delay=HOUR)
+        await rival.execute("lock table duly.job in share mode")
         settling = asyncio.create_task(engine.settle(settled(job, "succeeded"), db=session))
         await until_waiting(database, session)
         pid = session.connection.get_server_pid()

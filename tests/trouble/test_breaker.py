@@ -346,6 +346,20 @@ async def test_late_failures_do_not_count_for_the_next_time(database: Database) 
     assert (row.failures, row.pause) == (3, timedelta(seconds=10))
 
 
+async def test_failures_from_before_do_not_count_after_somebody_else_opened_it(database: Database) -> None:
+    """Two of three here, and it was opened and closed elsewhere: three more are needed."""
+    here = breaker(database)
+    for _ in range(2):
+        await deliver(here, FAILED)
+    await open_breaker(database, *KEY, 3, None, timedelta(hours=1), timedelta(hours=1))
+    await here.step()
+    await database.execute("delete from duly.breaker")
+    await here.step()
+    for opens in (0, 0, 1):
+        await deliver(here, FAILED)
+        assert here.open_now == opens
+
+
 async def test_somebody_else_closed_it_meanwhile(database: Database) -> None:
     """The look is a second old: whoever asks to be a probe hears that there is none needed, and delivers."""
     here = breaker(database)

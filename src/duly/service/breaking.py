@@ -138,6 +138,8 @@ class Breaker:
                 known.pop(key, None)
             elif key in self._open:
                 known[key] = self._open[key]
+        for key in known:  # failures from before do not count for the next time
+            self._tally.passed(key)
         self._open = known
         return READ_EVERY * self._rng.uniform(0.75, 1.25)
 

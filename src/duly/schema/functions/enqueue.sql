@@ -31,6 +31,10 @@ declare
     v_new     uuid[] := '{}';   -- they took their key from a waiting job
     v_old     uuid[] := '{}';   -- these
     v_lanes   bigint[];
+    v_called  integer := 0;     -- how many have callbacks, which will stand in other lanes:
+    v_whose   integer[] := '{}';
+    v_where   integer[] := '{}';
+    v_in      text[] := '{}';
 begin
     if to_regclass(to_char((v_now + interval '10 minutes') at time zone 'utc', '"duly.job_"YYYYMMDD')) is null then
         perform duly.add_days(4);
@@ -40,9 +44,19 @@ begin
             using errcode = '22023', hint = 'take one from duly.uuid7(), or set the clock of the machine that makes them';
     end if;
 
+    if p_on_successes <> '{}' or p_on_deads <> '{}' then
+        -- Made now: a settle that made it would wait for a transaction that has made it and stays open, with all it settles.
+        select count(*), coalesce(array_agg(g.account_id), '{}'), coalesce(array_agg(g.project_id), '{}'), coalesce(array_agg(g.queue), '{}')
+        into v_called, v_whose, v_where, v_in
+        from unnest(p_accounts, p_projects, p_queues, p_on_successes, p_on_deads) g (account_id, project_id, queue, on_success, on_dead)
+        where g.on_success is not null or g.on_dead is not null;
+    end if;
     v_lanes := duly.lanes_of(p_accounts, p_projects, p_queues, p_kinds, p_keys);
-    if array_position(v_lanes, null) is not null then
-        perform duly.make_lanes(p_accounts, p_projects, p_queues, p_kinds, p_keys);
+    if array_position(v_lanes, null) is not null or array_position(
+            duly.lanes_of(v_whose, v_where, v_in, array_fill('http'::text, array[v_called]), '{}'), null) is not null then
+        perform duly.make_lanes(
+            v_whose || p_accounts, v_where || p_projects, v_in || p_queues, array_fill('http'::text, array[v_called]) || p_kinds,
+            array_fill(null::text, array[v_called]) || p_keys);
         v_lanes := duly.lanes_of(p_accounts, p_projects, p_queues, p_kinds, p_keys);
     end if;
     if array_position(v_lanes, null) is not null then   -- made by a rival that this transaction's snapshot does not see
