@@ -119,14 +119,18 @@ BAD_FIELDS: list[tuple[str, dict[str, Any]]] = [
     ("/unique_for", {"unique_key": "k", "unique_for": "367d"}),
     ("/on_conflict", {"on_conflict": "keep"}),
     ("/on_conflict", {"unique_key": "k", "on_conflict": "ignore"}),
-    ("/on_success", {"on_success": TARGET}),
-    ("/on_dead", {"on_dead": TARGET}),
     ("/redact", {"redact": []}),
     ("/redact/headers", {"redact": {"headers": "X-Token"}}),
     ("/redact/headers/1", {"redact": {"headers": ["X-Token", "X Token"]}}),
     ("/redact/headers", {"redact": {"headers": ["X-Token"] * 65}}),
     ("/redact/body", {"redact": {"body": "yes"}}),
     ("/redact/url", {"redact": {"url": True}}),
+    ("/on_success", {"on_success": 1}),
+    ("/on_success", {"on_success": "ftp://example.com/"}),
+    ("/on_success", {"on_success": "http://10.0.0.1/"}),
+    ("/on_dead", {"on_dead": ""}),
+    ("/on_dead", {"on_dead": "https://example.com:22/"}),
+    ("/on_dead", {"on_dead": "https://example.com/" + "a" * 8192}),
 ]
 
 BAD_TEXTS: list[tuple[int, str | None, bytes]] = [

@@ -29,7 +29,19 @@ undo = st.sampled_from((False, False, False, True))
 rival = st.sampled_from((False, False, True))  # choose a job that an open transaction holds, if there is one
 patience = st.sampled_from(("lock_timeout", "statement_timeout", "killed", "in line", "in line"))
 edges = st.sampled_from(
-    ("succeeded", "succeeded", "fail", "fail", "dead", "expired", "cancelled", "snooze", "interrupted", "release")
+    (
+        "succeeded",
+        "succeeded",
+        "fail",
+        "fail",
+        "dead",
+        "expired",
+        "cancelled",
+        "snooze",
+        "hold",
+        "interrupted",
+        "release",
+    )
 )
 lines: st.SearchStrategy[Line] = st.sampled_from(LINES)
 wishes = st.fixed_dictionaries(

@@ -153,6 +153,8 @@ def settled(job: Job, how: Settlement) -> Job:
                 trigger="schedule",
                 due_in_s=how.delay.total_seconds(),
             )
+        case "hold":
+            return _to(job, "scheduled", due_in_s=how.delay.total_seconds())
         case "interrupted" if forgiven:
             final = job.final_attempt + 1
             return _to(job, "ready", attempt=job.attempt + 1, final_attempt=final, trigger="recovery")

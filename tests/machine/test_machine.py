@@ -56,9 +56,9 @@ EDGES = frozenset(
     enqueue due|enqueue later|enqueue batch|enqueue repeated|enqueue conflict|enqueue refused
     claim|claim: nothing due|claim: some left|claim refused: lease lost|claim: stale list|claim: answer lost
     claim: schedule|claim: retry|claim: recovery|claim: redrive|claim: manual
-    settle succeeded|settle dead|settle cancelled|settle retry|settle snooze|settle interrupted|settle release
-    settle refused: wrong worker|settle refused: old attempt|settle refused: not running|settle refused: named twice
-    settle refused: content|after a request: cancelled|after a request: succeeded
+    settle succeeded|settle dead|settle cancelled|settle retry|settle snooze|settle hold|settle interrupted
+    settle release|settle refused: wrong worker|settle refused: old attempt|settle refused: not running
+    settle refused: named twice|settle refused: content|after a request: cancelled|after a request: succeeded
     interrupted too often: ready|interrupted too often: dead|give_back
     cancel: cancelled|cancel: requested|cancel: final|cancel: missing|heartbeat: abort|heartbeat: gone
     runnow: run|runnow: wrong_state|runnow: missing

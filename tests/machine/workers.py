@@ -203,7 +203,7 @@ class Workers(Stage):
         if edge == "expired":
             return Settlement(job_id, attempt, "dead", reason=DeadReason.EXPIRED)
         plain: Edge = edge  # type: ignore[assignment]
-        return Settlement(job_id, attempt, plain, delay=delay if edge == "snooze" else timedelta(0))
+        return Settlement(job_id, attempt, plain, delay=delay if edge in ("snooze", "hold") else timedelta(0))
 
     # tried more often than the others
     claim_2 = claim

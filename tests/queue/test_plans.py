@@ -15,7 +15,7 @@ import pytest
 from duly import queue
 from duly.model import Unique
 from duly.model.settlement import Edge
-from duly.queue import ClaimCursor, Database, QueueSettings, Session
+from duly.queue import ClaimCursor, Database, QueueSettings, Session, breaker
 from duly.upkeep import SegmentKeeper
 from support.engine import Engine, new_job, settled
 from support.plans import Plan, PlanLog, faults
@@ -34,11 +34,16 @@ async def each_hot_statement(engine: Engine, session: Session) -> None:
     )
     await queue.promote(session, 100)
     await queue.promote(session, 100, sweep=True)
-    jobs = await engine.claim(6, db=session, cursor=ClaimCursor())
-    edges: tuple[Edge, ...] = ("succeeded", "dead", "retry", "snooze", "interrupted", "release")
+    jobs = await engine.claim(7, db=session, cursor=ClaimCursor())
+    edges: tuple[Edge, ...] = ("succeeded", "dead", "retry", "snooze", "interrupted", "release", "hold")
     await engine.settle(*(settled(job, edge, delay=HOUR) for job, edge in zip(jobs, edges, strict=True)), db=session)
     await queue.heartbeat(session, engine.worker_id)
     await engine.claim(3, db=session)
+    await engine.rescue(db=session)
+    await engine.enqueue(2, queue="told", max_attempts=1, on_success={}, on_dead={}, db=session)
+    told, lost = await engine.claim(2, queues=["told"], db=session, cursor=ClaimCursor())
+    await engine.settle(settled(told, "succeeded"), db=session)
+    await session.execute("update duly.lease set worker_id = 0 where job_id = $1", lost.id)
     await engine.rescue(db=session)
     await queue.give_back(session, engine.worker_id, [], await queue.live_segments(session, "lease"))
     await queue.cancel(session, engine.owner, late)
@@ -53,7 +58,7 @@ async def each_hot_statement(engine: Engine, session: Session) -> None:
 
 
 async def each_guarded_statement(engine: Engine, session: Session) -> None:
-    """The same under unique keys and limits."""
+    """The same under unique keys and limits; and a breaker."""
     await queue.set_queue(session, engine.owner.project_id, "limited", QueueSettings(3, 1))
     await queue.set_account_concurrency(session, engine.owner.account_id, 50)
     for key in ("a", "b"):
@@ -62,6 +67,12 @@ async def each_guarded_statement(engine: Engine, session: Session) -> None:
         assert await engine.claim(3, db=session, queues=["limited"], cursor=ClaimCursor()) == []
         await engine.settle(*(settled(job, "succeeded") for job in jobs), db=session)
     await queue.set_account_concurrency(session, engine.owner.account_id, None)
+    for n in range(2):
+        await breaker.open_breaker(session, n, "h", 20, None, HOUR, -HOUR)
+        probe = await breaker.claim_probe(session, n, "h", HOUR)
+        await breaker.claim_probe(session, n, "h", HOUR)
+        await breaker.end_probe(session, n, "h", probe.number, failed=True, error="e", pause=HOUR, wait=HOUR)
+    await breaker.close_breaker(session, 0, "h")
     keys = [Unique("a"), Unique("b", "start"), Unique("c", HOUR), Unique("a"), Unique("a", on_conflict="replace")]
     batch = [(engine.owner, new_job(unique=key)) for key in keys]
     answers = [answer for _ in range(2) for answer in await queue.enqueue(session, batch)]
@@ -81,9 +92,12 @@ async def planned(url: str) -> AsyncIterator[tuple[Session, PlanLog]]:
         connection.terminate()
 
 
+_OF_THE_TEST = ("select job_id from duly.scheduled limit 1", "set worker_id = 0")
+
+
 def ours(plan: Plan) -> bool:
     """A statement of the engine, not of the test itself."""
-    return "duly." in plan.statement and "select job_id from duly.scheduled limit 1" not in plan.statement
+    return "duly." in plan.statement and not any(own in plan.statement for own in _OF_THE_TEST)
 
 
 async def bad_plans(engine: Engine, url: str) -> dict[str, set[str]]:

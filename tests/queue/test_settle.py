@@ -156,7 +156,9 @@ async def test_a_wrong_worker_is_refused(database: Database) -> None:
     assert (await engine.view(job.id)).state == State.RUNNING
 
 
-@pytest.mark.parametrize("edge", ["succeeded", "dead", "cancelled", "retry", "snooze", "interrupted", "release"])
+@pytest.mark.parametrize(
+    "edge", ["succeeded", "dead", "cancelled", "retry", "snooze", "interrupted", "release", "hold"]
+)
 async def test_a_second_settle_is_refused(database: Database, edge: Edge) -> None:
     """Whatever the first one wrote, the second one writes nothing."""
     engine = await Engine.start(database)
@@ -256,6 +258,7 @@ async def test_an_edge_that_does_not_exist_is_refused(database: Database) -> Non
         ("snooze", "cancelled", 1),
         ("interrupted", "cancelled", 1),
         ("release", "cancelled", 0),
+        ("hold", "cancelled", 0),
         ("dead", "cancelled", 1),
         ("cancelled", "cancelled", 1),
     ],

@@ -26,6 +26,7 @@ _KEYS = {
     "lane_block_pkey": ("id =",),
     "lane_block_account_id_project_id_queue_kind_key": ("account_id =", "project_id =", "queue ="),
     "queue_pkey": ("project_id =", "name ="),
+    "breaker_pkey": ("account_id =", "host ="),
 }
 _FACTS = ("job", "attempt", "outcome")
 # A row per worker process, or per retired segment above the floor: few, and not of the kind that grows with age.
@@ -41,7 +42,7 @@ _SMALL = {
     "idle_until",
 }
 _SMALL_INDEXES = {"worker_pkey", "retired_pkey"}
-_HOT = {"ready", "lease", "scheduled", "lane", "lane_block", "queue", "redrive", "unique_key"}
+_HOT = {"ready", "lease", "scheduled", "lane", "lane_block", "queue", "redrive", "unique_key", "breaker"}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duly.model import Bury, Cancel, DeadReason, Interrupted, Report, Retry, Snooze, Success, settlement
+from duly.model import Bury, Cancel, DeadReason, Hold, Interrupted, Report, Retry, Snooze, Success, settlement
 from duly.model.recording import EXCERPT_LIMIT_BYTES, recordable, sound_report
 from duly.model.results import JsonText
 from support.claimed import claimed
@@ -206,6 +206,7 @@ _outcomes = (
     | st.builds(Success, anything, _reports)
     | st.builds(Retry, _reports, anything | st.timedeltas())
     | st.builds(Snooze, anything | st.timedeltas(), _reports)
+    | st.builds(Hold, anything | st.timedeltas())
     | st.builds(Bury, anything, _reports)
     | st.builds(Cancel, _reports)
     | st.builds(Interrupted, _reports)
@@ -217,8 +218,17 @@ _outcomes = (
 def test_anything_at_all_gives_one_settlement(outcome: Any) -> None:
     """FO-008: of a known edge, with a delay that can be stored and a sound report."""
     done = settlement(claimed(), recordable(outcome, "k"), SECOND, random.Random(1))
-    assert done.edge in {"succeeded", "dead", "cancelled", "retry", "snooze", "interrupted"}
+    assert done.edge in {"succeeded", "dead", "cancelled", "retry", "snooze", "hold", "interrupted"}
     assert timedelta(0) <= done.delay <= timedelta(days=365)
     assert done.result is None or type(done.result) is JsonText
     assert (done.edge == "dead") == (type(done.reason) is DeadReason)
     assert type(sound_report(done.report)) is Report
+
+
+@pytest.mark.parametrize("delay", [None, 5, "1h"])
+def test_a_hold_without_a_proper_delay_is_a_failure(delay: Any) -> None:
+    """Says so; a proper one is kept."""
+    outcome = recordable(Hold(delay), "k")
+    assert isinstance(outcome, Retry)
+    assert f"held for {delay!r}, not a timedelta" in (outcome.report.error or "")
+    assert recordable(Hold(SECOND), "k") == Hold(SECOND)

@@ -14,6 +14,7 @@ from duly.model import (
     Cancel,
     ClaimedJob,
     DeadReason,
+    Hold,
     Interrupted,
     Report,
     Retry,
@@ -64,6 +65,19 @@ def test_snooze_waits_what_was_asked_within_a_year(asked: timedelta, given: time
     """Snooze → snooze, the delay between nothing and a year; the last attempt may snooze too."""
     job = claimed(attempt=3)
     assert after(job, Snooze(asked)) == Settlement(job.id, 3, "snooze", delay=given)
+
+
+@pytest.mark.parametrize(("age_h", "asked_h", "given_h"), [(0, 1, 1), (20, 3, 3), (20, 5, 4), (23, 999, 1)])
+def test_a_hold_keeps_number_and_budget_and_ends_with_the_age(age_h: int, asked_h: int, given_h: int) -> None:
+    """Hold → hold, under the time at which it was due, the delay cut to what is left of a day; the last attempt too."""
+    job = claimed(attempt=3, age=age_h * HOUR)
+    assert after(job, Hold(asked_h * HOUR)) == Settlement(job.id, 3, "hold", delay=given_h * HOUR, run_at=job.run_at)
+
+
+def test_held_past_its_age_a_job_is_dead_without_an_attempt() -> None:
+    """max_age counts while a job is held; no report, so no row in the ledger."""
+    job = claimed(age=23 * HOUR)
+    assert after(job, Hold(HOUR), ran_for=HOUR) == Settlement(job.id, 1, "dead", reason=DeadReason.MAX_AGE)
 
 
 def test_interrupted_is_interrupted_even_at_the_last_attempt() -> None:

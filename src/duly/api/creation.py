@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from duly.api.inputs import LATER, JobInput
+from duly.api.inputs import JobInput
 from duly.api.problems import Problem
 from duly.api.strict_json import MalformedJsonError, Member, pointer, read_members
 from duly.http.policy import EgressPolicy
@@ -39,9 +39,6 @@ def read_job(text: str, *, now: datetime, policy: EgressPolicy, limits: Limits, 
     except MalformedJsonError as error:
         raise Problem(400, "malformed", "The body is not JSON", str(error)) from None
     values = {name: _value(name, member) for name, member in members.items()}
-    for name in LATER.intersection(values):
-        if values.pop(name) is not None:
-            faults.append(Fault(pointer(name), "is not supported yet: leave it out"))
     job, more = _fitted(values, faults, now, policy, limits, hops)
     faults.extend(more)
     if faults or job is None:

@@ -68,6 +68,9 @@ class JobDocument(_Document):
     expires_at: Moment | None
     unique_key: str | None
     unique_for: Annotated[str | float | None, Field(description="until_start, until_final, or seconds")]
+    on_success: Annotated[str | None, Field(description="the URL that is told when it has succeeded")]
+    on_dead: Annotated[str | None, Field(description="the URL that is told when it is dead")]
+    callback_of: Annotated[str | None, Field(description="the job whose outcome this one tells")]
     created_at: Moment
     started_at: Annotated[Moment | None, Field(description="start of the last attempt")]
     finished_at: Moment | None
@@ -81,6 +84,7 @@ class JobDocument(_Document):
         int | None, Field(description="start of the first attempt minus run_at; null once there are more")
     ]
     cancel_requested: bool
+    held: Annotated[bool, Field(description="it was due, and waits because its target has been failing")]
     request_body: Annotated[str, Field(description="with include=request_body, if it is text")] | None = None
     request_body_base64: Annotated[str, Field(description="with include=request_body, if it is not text")] | None = None
 

@@ -33,9 +33,6 @@ from duly.service.jobs import JobSpec
 from duly.service.moments import parse_local, parse_moment, parse_zone
 from duly.service.redaction import Redaction
 
-# Members of the contract that a later version brings. Refused, so that nobody believes they work.
-LATER = frozenset({"on_success", "on_dead"})
-
 _YEAR = timedelta(days=366)
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 _CLASS = re.compile(r"[1-5]xx", re.ASCII)
@@ -174,6 +171,7 @@ UniqueFor: TypeAlias = Annotated[
 Pair: TypeAlias = Annotated[list[str], Field(min_length=2, max_length=2)]
 Headers: TypeAlias = Annotated[list[Pair], BeforeValidator(_pairs), WithJsonSchema(_HEADERS)]
 HeaderName: TypeAlias = Annotated[str, AfterValidator(_header_name), Field(max_length=256)]
+Callback: TypeAlias = Annotated[str, Field(max_length=8192, description="a URL that is sent the outcome, by POST")]
 Tag: TypeAlias = Annotated[str, AfterValidator(_printable(100)), Field(max_length=100)]
 
 
@@ -280,6 +278,8 @@ class JobInput(_Input):
     unique_key: Annotated[str, AfterValidator(_printable(200)), Field(max_length=200)] | None = None
     unique_for: UniqueFor | None = None
     on_conflict: Literal["error", "keep", "replace"] | None = None
+    on_success: Callback | None = None
+    on_dead: Callback | None = None
     redact: RedactInput | None = None
 
     def spec(self, hops: int = 0) -> JobSpec:
@@ -307,6 +307,8 @@ class JobInput(_Input):
             unique_key=self.unique_key,
             unique_for=self.unique_for,
             on_conflict=self.on_conflict,
+            on_success=self.on_success,
+            on_dead=self.on_dead,
             redact=self.redact.redaction() if self.redact else None,
             hops=hops,
         )

@@ -43,6 +43,9 @@ def job_json(job: JobView) -> dict[str, Any]:
         "expires_at": _moment(job.expires_at),
         "unique_key": job.unique and job.unique.key,
         "unique_for": job.unique and _unique_for(job.unique),
+        "on_success": _callback_url(job.on_success),
+        "on_dead": _callback_url(job.on_dead),
+        "callback_of": None if job.callback_of is None else str(job.callback_of),
         "created_at": show_moment(job.created_at),
         "started_at": _moment(job.started_at),
         "finished_at": _moment(job.finished_at),
@@ -54,7 +57,12 @@ def job_json(job: JobView) -> dict[str, Any]:
         "last_error": job.last_error,
         "lag_ms": None if late is None else late // _MILLISECOND,
         "cancel_requested": job.cancel_requested,
+        "held": job.held,
     }
+
+
+def _callback_url(payload: Any) -> str | None:
+    return payload.get("url") if isinstance(payload, dict) else None
 
 
 def _unique_for(unique: Unique) -> str | float:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from duly.http import BreakerSettings
 from duly.model.errors import InvalidInputError
 from duly.model.retention import Retention
 from duly.service.durations import parse_duration
@@ -92,6 +93,33 @@ Keep = Annotated[
 KeepDead = Annotated[
     str, typer.Option("--keep-dead", envvar="DULY_KEEP_DEAD", help="How long dead letters are kept, in the same way.")
 ]
+BreakerFailures = Annotated[
+    int,
+    typer.Option(
+        "--breaker-failures",
+        envvar="DULY_BREAKER_FAILURES",
+        min=0,
+        help="Failures in a row after which deliveries of an account to a host are held; 0: never.",
+    ),
+]
+BreakerOver = Annotated[
+    str,
+    typer.Option("--breaker-over", envvar="DULY_BREAKER_OVER", help="The least time that those failures must span."),
+]
+BreakerPause = Annotated[
+    str,
+    typer.Option(
+        "--breaker-pause", envvar="DULY_BREAKER_PAUSE", help="How long a host is left alone before the first probe."
+    ),
+]
+BreakerLongestPause = Annotated[
+    str,
+    typer.Option(
+        "--breaker-longest-pause",
+        envvar="DULY_BREAKER_LONGEST_PAUSE",
+        help="The pause doubles with each probe that fails, up to this.",
+    ),
+]
 LogFormat = Annotated[str, typer.Option("--log-format", envvar="DULY_LOG_FORMAT", help="text or json.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, not only what goes wrong.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -109,13 +137,25 @@ def read_retention(keep: str, keep_dead: str) -> Retention:
     return Retention(_kept_for("--keep", keep), _kept_for("--keep-dead", keep_dead))
 
 
+def read_breaker(failures: int, over: str, pause: str, longest_pause: str) -> BreakerSettings:
+    """When a breaker opens and how it probes, as typed. Raises InvalidInputError for what makes no sense."""
+    return BreakerSettings(
+        failures,
+        _duration("--breaker-over", over),
+        _duration("--breaker-pause", pause),
+        _duration("--breaker-longest-pause", longest_pause),
+    )
+
+
 def _kept_for(option: str, text: str) -> timedelta | None:
-    if text == "forever":
-        return None
+    return None if text == "forever" else _duration(option, text, ", or forever")
+
+
+def _duration(option: str, text: str, otherwise: str = "") -> timedelta:
     try:
         return parse_duration(text)
     except FieldError as error:
-        raise InvalidInputError(f"{option} {error}, or forever") from error
+        raise InvalidInputError(f"{option} {error}{otherwise}") from error
 
 
 def found_database_url(given: str | None, home: Path | None) -> str:

@@ -13,11 +13,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from duly.cli.delivering import sealed_delivery
-from duly.http import Deliverer, EgressPolicy, EgressProxy
+from duly.http import BreakerSettings, Deliverer, EgressPolicy, EgressProxy
+from duly.model.jobs import ClaimedJob
+from duly.model.outcomes import Outcome
 from duly.model.retention import Retention
 from duly.queue import Database
 from duly.schema import verify
 from duly.service import NO_KEYRING, Keyring, SigningSecrets
+from duly.service.breaking import Breaker
 from duly.service.jobs import KIND
 from duly.upkeep import Upkeep
 from duly.worker import Wakeups, Worker, WorkerConfig
@@ -38,6 +41,7 @@ class WorkerSettings:
     retention: Retention = field(default_factory=Retention)
     keyring: Keyring = NO_KEYRING
     proxy: EgressProxy | None = None
+    breaker: BreakerSettings = field(default_factory=BreakerSettings)
 
 
 @asynccontextmanager
@@ -60,10 +64,16 @@ async def work(
 ) -> Drained:
     """Run a worker for HTTP jobs and its upkeep until `draining`, then drain."""
     wakeups = Wakeups(url, db.schema, db.trouble)
+    breaker = Breaker(db, settings.breaker)
     ended = asyncio.Event()
     async with Deliverer(policy, ca_file=settings.ca_file, proxy=settings.proxy) as deliverer:
+        send = sealed_delivery(deliverer, SigningSecrets(db, keyring=settings.keyring), settings.keyring)
+
+        async def deliver(job: ClaimedJob) -> Outcome:
+            return await breaker.deliver(job, lambda: send(job))
+
         config = WorkerConfig(
-            {KIND: sealed_delivery(deliverer, SigningSecrets(db, keyring=settings.keyring), settings.keyring)},
+            {KIND: deliver},
             queues=settings.queues,
             concurrency=settings.concurrency,
             claim_batch=min(1000, settings.concurrency),
@@ -72,10 +82,11 @@ async def work(
         )
         worker = Worker(config, db, url, wakeups)
         upkeep = Upkeep(db, wakeups, settings.retention)
+        await breaker.look()
         if started is not None:
             started.set()
         async with asyncio.TaskGroup() as group:
-            others = {group.create_task(wakeups.run(ended)), group.create_task(upkeep.run(ended))}
+            others = {group.create_task(part.run(ended)) for part in (wakeups, upkeep, breaker)}
             try:
                 return await worker.run(draining, aborting)
             finally:

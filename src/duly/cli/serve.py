@@ -14,6 +14,10 @@ from duly.cli.logs import set_up_logs
 from duly.cli.options import (
     Allow,
     AllowPort,
+    BreakerFailures,
+    BreakerLongestPause,
+    BreakerOver,
+    BreakerPause,
     CaFile,
     Concurrency,
     DatabaseUrl,
@@ -30,6 +34,7 @@ from duly.cli.options import (
     Schema,
     Verbose,
     found_database_url,
+    read_breaker,
     read_retention,
 )
 from duly.cli.own import all_own_addresses
@@ -104,6 +109,10 @@ def worker(
     no_encryption: NoEncryption = False,
     keep: Keep = "30d",
     keep_dead: KeepDead = "90d",
+    breaker_failures: BreakerFailures = 20,
+    breaker_over: BreakerOver = "10s",
+    breaker_pause: BreakerPause = "10s",
+    breaker_longest_pause: BreakerLongestPause = "10m",
     log_format: LogFormat = "text",
     verbose: Verbose = False,
 ) -> None:
@@ -119,6 +128,7 @@ def worker(
         retention=read_retention(keep, keep_dead),
         keyring=found_keyring(encryption_keys, no_encryption, home),
         proxy=None if egress_proxy is None else EgressProxy.parse(egress_proxy),
+        breaker=read_breaker(breaker_failures, breaker_over, breaker_pause, breaker_longest_pause),
     )
 
     async def main() -> bool:

@@ -5,10 +5,11 @@ Must hold: an outbound request never reaches an address that its operator did no
 
 Reading order: `url` and `hostname` (what a target is), `addresses`, `ports` and `policy` (where it may be), `headers`
 and `request` (what is sent), `resolver`, `guard` and `proxy` (which address is dialled, and how), `delivery` (the
-exchange), `classification` and `failures` (what came of it).
+exchange), `classification` and `failures` (what came of it), `breaker` (what it says of the target).
 """
 
 from duly.http.addresses import AddressClass, classify
+from duly.http.breaker import BreakerSettings
 from duly.http.classification import Verdict, classify_response
 from duly.http.delivery import USER_AGENT, Deliverer
 from duly.http.errors import AddressRefusedError, DnsError, TargetNotAllowedError
@@ -28,6 +29,7 @@ __all__ = [
     "USER_AGENT",
     "AddressClass",
     "AddressRefusedError",
+    "BreakerSettings",
     "Deliverer",
     "DnsError",
     "EgressPolicy",

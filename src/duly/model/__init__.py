@@ -7,7 +7,7 @@ Must hold: same input, same answer; clocks and randomness are passed in; duratio
 from duly.model.errors import DulyError
 from duly.model.ids import uuid7, uuid7_time
 from duly.model.jobs import ClaimedJob, NewJob, Trigger, Unique
-from duly.model.outcomes import Bury, Cancel, Interrupted, Outcome, Report, Retry, Snooze, Success
+from duly.model.outcomes import Bury, Cancel, Hold, Interrupted, Outcome, Report, Retry, Snooze, Success
 from duly.model.retention import Retention
 from duly.model.retry import Backoff, RetryPolicy
 from duly.model.settlement import Settlement, settlement
@@ -22,6 +22,7 @@ __all__ = [
     "ClaimedJob",
     "DeadReason",
     "DulyError",
+    "Hold",
     "Interrupted",
     "NewJob",
     "Outcome",

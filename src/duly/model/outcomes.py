@@ -1,7 +1,7 @@
 """How an attempt ended: what a handler returns.
 
-`Outcome = Success | Retry | Snooze | Bury | Cancel | Interrupted`, matched exhaustively. Each may carry a `Report`, the
-part of the ledger that the handler knows: status code, timings, excerpt, error.
+`Outcome = Success | Retry | Snooze | Hold | Bury | Cancel | Interrupted`, matched exhaustively. Each but `Hold` may
+carry a `Report`, the part of the ledger that the handler knows: status code, timings, excerpt, error.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from duly.model.states import DeadReason
 
@@ -66,6 +66,17 @@ class Snooze:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """Nothing was tried: look again after `delay`, under the same attempt number, and leave no trace in the ledger.
+
+    The policy's `max_age` bounds it: the delay ends there at the latest, and held past it the job is dead.
+    """
+
+    delay: timedelta
+    report: ClassVar[None] = None
+
+
+@dataclass(frozen=True, slots=True)
 class Bury:
     """Never will: straight to the dead letters, for `reason`."""
 
@@ -87,4 +98,4 @@ class Interrupted:
     report: Report | None = None
 
 
-Outcome = Success | Retry | Snooze | Bury | Cancel | Interrupted
+Outcome = Success | Retry | Snooze | Hold | Bury | Cancel | Interrupted

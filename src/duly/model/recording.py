@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from duly.model.errors import InvalidInputError
-from duly.model.outcomes import Bury, Cancel, Interrupted, Outcome, Report, Retry, Snooze, Success
+from duly.model.outcomes import Bury, Cancel, Hold, Interrupted, Outcome, Report, Retry, Snooze, Success
 from duly.model.results import checked_result
 from duly.model.states import DeadReason
 from duly.model.storable import ERROR_LIMIT, class_name, describe, shown, storable_text
@@ -78,6 +78,11 @@ def _checked(outcome: object, kind: str) -> Outcome:
             if exact is not None:
                 return Snooze(exact, _given(report))
             return Retry(_failed(report, f"the handler of kind {kind!r} snoozed for {shown(delay)}, not a timedelta"))
+        case Hold(delay=delay):
+            exact = _timedelta(delay)
+            if exact is not None:
+                return Hold(exact)
+            return Retry(_failed(None, f"the handler of kind {kind!r} held for {shown(delay)}, not a timedelta"))
         case Cancel(report=report):
             return Cancel(_given(report))
         case Interrupted(report=report):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from duly.model.jobs import ClaimedJob
-from duly.model.outcomes import Bury, Cancel, Interrupted, Outcome, Report, Retry, Snooze, Success
+from duly.model.outcomes import Bury, Cancel, Hold, Interrupted, Outcome, Report, Retry, Snooze, Success
 from duly.model.retry import LONGEST
 from duly.model.states import DeadReason
 
-Edge = Literal["succeeded", "dead", "cancelled", "retry", "snooze", "interrupted", "release"]
+Edge = Literal["succeeded", "dead", "cancelled", "retry", "snooze", "interrupted", "release", "hold"]
 
 
 class Settlement(NamedTuple):
@@ -24,10 +24,12 @@ class Settlement(NamedTuple):
     - `retry`: scheduled, with the next attempt number;
     - `snooze`: the same, and the budget grows by the attempt that was not used up;
     - `interrupted`: ready, and the budget grows, a bounded number of times; after that it counts as a failure;
-    - `release`: ready again under the same number. It never started, so it leaves no attempt in the ledger.
+    - `release`: ready again under the same number. It never started, so it leaves no attempt in the ledger;
+    - `hold`: scheduled under the same number, with the delay. It never started either.
 
     `delay` is counted from the database's clock at the settle. `result`: a value to be mended, or the `JsonText` of one
-    that was checked.
+    that was checked. `run_at`, for `hold`: when the job was due this time. The same attempt may be claimed again later,
+    and a repeat of the hold must not match that lease.
     """
 
     job_id: UUID
@@ -37,6 +39,7 @@ class Settlement(NamedTuple):
     reason: DeadReason | None = None
     result: Any = None
     report: Report | None = None
+    run_at: datetime | None = None
 
 
 def settlement(job: ClaimedJob, outcome: Outcome, ran_for: timedelta, rng: random.Random) -> Settlement:
@@ -50,6 +53,8 @@ def settlement(job: ClaimedJob, outcome: Outcome, ran_for: timedelta, rng: rando
             return Settlement(job.id, job.attempt, "cancelled", report=report)
         case Snooze(delay=delay, report=report):
             return Settlement(job.id, job.attempt, "snooze", delay=_clamped(delay), report=report)
+        case Hold(delay=delay):
+            return _held(job, delay, job.age + ran_for)
         case Interrupted(report=report):
             return Settlement(job.id, job.attempt, "interrupted", report=report)
         case Retry(report=report, at_least=at_least):  # pragma: no branch (the last outcome)
@@ -64,6 +69,13 @@ def release(job: ClaimedJob) -> Settlement:
 def expired(job: ClaimedJob) -> Settlement:
     """End a job that came too late to be started."""
     return Settlement(job.id, job.attempt, "dead", reason=DeadReason.EXPIRED)
+
+
+def _held(job: ClaimedJob, delay: timedelta, age: timedelta) -> Settlement:
+    age_left = job.retry.max_age - age
+    if age_left <= timedelta(0):
+        return Settlement(job.id, job.attempt, "dead", reason=DeadReason.MAX_AGE)
+    return Settlement(job.id, job.attempt, "hold", delay=_clamped(min(delay, age_left)), run_at=job.run_at)
 
 
 def _after_failure(

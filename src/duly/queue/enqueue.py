@@ -14,7 +14,8 @@ from duly.queue.database import Executor
 
 _ENQUEUE = """
     select place, result, stored_at, other
-    from duly.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+    from duly.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
+                     $21, $22, p_patience => $23)
 """
 
 
@@ -73,6 +74,8 @@ async def enqueue(
         [json.dumps(job.payload, ensure_ascii=False, allow_nan=False) for job in jobs],
         [job.body for job in jobs],
         *_unique(jobs),
+        _callbacks([job.on_success for job in jobs]),
+        _callbacks([job.on_dead for job in jobs]),
         None if patience is None else f"{patience // timedelta(milliseconds=1)}ms",
     )
     answers: list[Any] = [None] * len(jobs)
@@ -91,6 +94,11 @@ def _unique(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None],
         [None if key is None else key.unique_for for key in keys],
         [None if key is None else key.on_conflict for key in keys],
     )
+
+
+def _callbacks(payloads: Sequence[Any]) -> list[str | None]:
+    """Nothing at all if no job has one: most have none, and a column of nulls is work for nothing."""
+    return [_json(payload) for payload in payloads] if any(payload is not None for payload in payloads) else []
 
 
 def _json(value: Any) -> str | None:

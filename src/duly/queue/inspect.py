@@ -19,8 +19,9 @@ from duly.queue.enqueue import Owner
 _COLUMNS = """
     v.id, v.account_id, v.project_id, v.queue, v.concurrency_key, v.kind, v.priority, v.status, v.reason, v.attempts,
     v.final_attempt, v.max_attempts, v.run_at, v.next_run_at, v.started_at, v.finished_at,
-    v.last_outcome, v.last_status_code, v.last_error, v.cancel_requested, v.result, v.created_at,
-    j.payload, j.timeout_seconds, j.retry, j.tags, j.metadata, j.expires_at, j.unique_key, j.unique_for
+    v.last_outcome, v.last_status_code, v.last_error, v.cancel_requested, v.held, v.result, v.created_at,
+    j.payload, j.timeout_seconds, j.retry, j.tags, j.metadata, j.expires_at, j.unique_key, j.unique_for,
+    j.on_success, j.on_dead, j.callback_of
 """
 _JOB = f"""
     select {_COLUMNS}, case when $4 then j.body end as body, j.body is not null as has_body
@@ -50,7 +51,10 @@ _WORKERS = """
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job as it stands now. `attempts`: how many were started; `next_run_at`: set while scheduled or ready."""
+    """A job as it stands now. `attempts`: how many were started; `next_run_at`: set while scheduled or ready.
+    `on_success`, `on_dead`: payloads of its callbacks; `callback_of`: the job whose end this one tells. `held`: it was
+    due and waits because deliveries to its target are held.
+    """
 
     id: UUID
     account_id: int
@@ -82,7 +86,11 @@ class JobView:
     last_status_code: int | None
     last_error: str | None
     cancel_requested: bool
+    held: bool
     result: Any
+    on_success: Any
+    on_dead: Any
+    callback_of: UUID | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +295,11 @@ def _job_view(row: asyncpg.Record) -> JobView:
         last_status_code=row["last_status_code"],
         last_error=row["last_error"],
         cancel_requested=row["cancel_requested"],
+        held=row["held"],
         result=_decoded(row["result"]),
+        on_success=_decoded(row["on_success"]),
+        on_dead=_decoded(row["on_dead"]),
+        callback_of=row["callback_of"],
     )
 
 

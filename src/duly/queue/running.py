@@ -27,7 +27,7 @@ _CLAIM = """
            max_attempts, timeout_seconds, retry, payload, body, age_seconds, expired
     from duly.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 """
-_SETTLE = "select * from duly.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) refused"
+_SETTLE = "select * from duly.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) refused"
 
 _REMEMBERED_ACCOUNTS = 256
 
@@ -118,6 +118,7 @@ async def settle(db: Executor, worker_id: int, settlements: Sequence[Settlement]
         _column([None if r is None else _detail(r) for r in reports]),
         _column([None if r is None else r.excerpt for r in reports]),
         _column([_result(s.result) for s in settlements]),
+        _column([s.run_at for s in settlements]),
     )
     return frozenset(row["refused"] for row in rows)
 

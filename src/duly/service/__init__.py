@@ -1,6 +1,6 @@
-"""What the API does, without HTTP: accounts, projects, keys, signing secrets, creating jobs and showing them.
+"""What the API does, without HTTP: accounts, projects, keys, signing secrets, creating jobs and showing them, breakers.
 
-May import: `duly.http`, `duly.queue`, `duly.model`. Knows no framework and no status codes.
+May import: `duly.http`, `duly.upkeep`, `duly.queue`, `duly.model`. Knows no framework and no status codes.
 Tables: account, project, api_key, signing_secret, read and written here; everything else only through `duly.queue`.
 Must hold: every read and write names its owner; a key's text and a secret's bytes are never logged, and with a keyring
 header values, bodies and signing secrets are stored sealed; a create that was answered is committed; a key that was

@@ -100,7 +100,11 @@ class _NotRepeated(Exception):
 
 def _weight(item: tuple[Owner, NewJob]) -> int:
     _, job = item
-    return ROW_BYTES + len(job.body or b"") + sum(len(str(part)) for part in (job.payload, job.metadata))
+    return (
+        ROW_BYTES
+        + len(job.body or b"")
+        + sum(len(str(part)) for part in (job.payload, job.metadata, job.on_success, job.on_dead))
+    )
 
 
 def _id(item: tuple[Owner, NewJob]) -> object:

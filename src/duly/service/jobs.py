@@ -44,7 +44,8 @@ class JobSpec:
     """What a caller asks for, each field already of its type; how they fit together is for `new_http_job`.
 
     At most one of `json` (exact text), `body`, `body_base64` (decoded) may be given, and at most one of `run_at`,
-    `delay`, `run_at_local` (with `timezone`). `hops` is how many job services the request came through.
+    `delay`, `run_at_local` (with `timezone`). `on_success` and `on_dead` are URLs. `hops` is how many job services the
+    request came through.
     """
 
     url: str
@@ -69,6 +70,8 @@ class JobSpec:
     unique_key: str | None = None
     unique_for: Literal["start", "final"] | timedelta | None = None
     on_conflict: Literal["error", "keep", "replace"] | None = None
+    on_success: str | None = None
+    on_dead: str | None = None
     redact: Redaction | None = None
     hops: int = 0
 
@@ -86,6 +89,8 @@ def new_http_job(spec: JobSpec, *, now: datetime, policy: EgressPolicy, limits: 
     _check_expiry(spec, run_at, now, faults)
     _check_metadata(spec.metadata, limits, faults)
     unique = _unique(spec, faults)
+    on_success = _callback("on_success", spec.on_success, spec.hops, policy, faults)
+    on_dead = _callback("on_dead", spec.on_dead, spec.hops, policy, faults)
     if faults or request is None:
         raise InvalidJobError(faults)
     return NewJob(
@@ -106,6 +111,8 @@ def new_http_job(spec: JobSpec, *, now: datetime, policy: EgressPolicy, limits: 
         unique=unique,
         tags=spec.tags,
         metadata=spec.metadata,
+        on_success=on_success,
+        on_dead=on_dead,
     )
 
 
@@ -122,7 +129,7 @@ def _body(spec: JobSpec, limits: Limits, faults: list[Fault]) -> bytes | None:
 
 
 def _request(spec: JobSpec, body: bytes | None, policy: EgressPolicy, faults: list[Fault]) -> StoredRequest | None:
-    target = _target(spec.url, policy, faults)
+    target = _target("url", spec.url, policy, faults)
     method = _method(spec.method, faults)
     headers = _headers(spec, faults)
     if spec.hops >= MAX_HOPS:
@@ -132,12 +139,24 @@ def _request(spec: JobSpec, body: bytes | None, policy: EgressPolicy, faults: li
     return StoredRequest(method, target, headers, body, spec.hops)
 
 
-def _target(url: str, policy: EgressPolicy, faults: list[Fault]) -> Target | None:
+def _callback(
+    name: str, url: str | None, hops: int, policy: EgressPolicy, faults: list[Fault]
+) -> dict[str, Any] | None:
+    """The payload of a callback, as strict as any other. It counts as many hops as the job: what it sets off may go
+    round, but not for ever.
+    """
+    target = None if url is None else _target(name, url, policy, faults)
+    if target is None:
+        return None
+    return StoredRequest("POST", target, (("Content-Type", "application/json"),), None, hops).to_payload()
+
+
+def _target(name: str, url: str, policy: EgressPolicy, faults: list[Fault]) -> Target | None:
     try:
         target = parse_target(url)
         policy.check_target(target)
     except (InvalidInputError, TargetNotAllowedError) as error:
-        faults.append(Fault("/url", str(error)))
+        faults.append(Fault(f"/{name}", str(error)))
         return None
     return target
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from duly.model import ClaimedJob, NewJob
-from duly.model.outcomes import Outcome, Report
+from duly.model.outcomes import Hold, Outcome, Report
 from duly.queue import AttemptView, JobView, Owner
 from duly.service.jobs import KIND
 from duly.service.keyring import Keyring, SealedError, TamperedError, place_of
@@ -104,7 +104,7 @@ def closed_view(job: JobView) -> JobView:
 
 def kept_outcome(keyring: Keyring, opened: Opened, outcome: Outcome) -> Outcome:
     """The outcome as the ledger may keep it: secrets masked, what is to be redacted left out, the excerpt sealed."""
-    if outcome.report is None:
+    if isinstance(outcome, Hold) or outcome.report is None:
         return outcome
     return replace(outcome, report=_kept_report(keyring, opened, outcome.report))
 

@@ -108,5 +108,9 @@ def as_created(owner: Owner, job: NewJob, now: datetime) -> JobView:
         last_status_code=None,
         last_error=None,
         cancel_requested=False,
+        held=False,
         result=None,
+        on_success=job.on_success,
+        on_dead=job.on_dead,
+        callback_of=None,
     )

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from duly.http import Deliverer, EgressPolicy, new_request
 from duly.http.ports import BAD_PORTS
-from duly.model import ClaimedJob, Outcome, Report, RetryPolicy, Trigger
+from duly.model import ClaimedJob, Hold, Outcome, Report, RetryPolicy, Trigger
 
 OPEN_LOOPBACK = EgressPolicy.parse(allow_loopback=True)
 JOB_ID = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
@@ -192,5 +192,6 @@ async def deliver(job: ClaimedJob, secrets: Sequence[bytes] = (), **options: Any
 
 def report_of(outcome: Outcome) -> Report:
     """The report that every outcome of a delivery carries."""
+    assert not isinstance(outcome, Hold)
     assert outcome.report is not None
     return outcome.report

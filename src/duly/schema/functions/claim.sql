@@ -88,15 +88,18 @@ begin
         returning r.job_id, r.run_at, r.lane_id, r.account_id, r.priority, r.attempt, r.final_attempt, r.trigger
     ), taken as (
         select g.job_id, g.run_at, g.lane_id, g.account_id, g.priority, g.attempt, g.final_attempt, g.trigger,
-               j.project_id, j.queue, j.kind, j.max_attempts, j.timeout_seconds, j.retry, j.payload, j.body, j.run_at as due_at, j.expires_at
+               j.project_id, j.queue, j.kind, j.max_attempts, j.timeout_seconds, j.retry, j.payload, j.body, j.run_at as due_at, j.expires_at,
+               j.on_success is not null or j.on_dead is not null as has_callbacks
         from gone g
         cross join lateral (   -- "offset 0": by key for each row, also where the plan was made when the day was empty
             select j.* from duly.job j where j.id = g.job_id offset 0) j
     ), leased as (
         insert into duly.lease (
-            segment, job_id, run_at, lane_id, worker_id, claimed_at, deadline_at, account_id, priority, attempt, final_attempt, trigger)
+            segment, job_id, run_at, lane_id, worker_id, claimed_at, deadline_at, account_id, priority, attempt, final_attempt, has_callbacks,
+            trigger)
         select (select c.last_value from duly.segment_current c), t.job_id, t.run_at, t.lane_id, p_worker, v_now,
-               v_now + make_interval(secs => t.timeout_seconds + 30), t.account_id, t.priority, t.attempt, t.final_attempt, t.trigger
+               v_now + make_interval(secs => t.timeout_seconds + 30), t.account_id, t.priority, t.attempt, t.final_attempt,
+               t.has_callbacks, t.trigger
         from taken t
     )
     select t.job_id, t.attempt, t.final_attempt, t.trigger, t.run_at, t.priority, t.account_id, t.project_id, t.lane_id, t.queue, t.kind,

@@ -11,7 +11,8 @@ create function duly.enqueue(
     p_priorities integer[], p_run_ats timestamptz[], p_delays double precision[], p_max_attempts integer[],
     p_timeouts double precision[], p_expires_ats timestamptz[], p_retries jsonb[], p_tags jsonb[], p_metadata jsonb[],
     p_payloads jsonb[], p_bodies bytea[], p_unique_keys text[] default '{}', p_unique_fors text[] default '{}',
-    p_on_conflicts text[] default '{}', p_patience text default null)
+    p_on_conflicts text[] default '{}', p_on_successes jsonb[] default '{}', p_on_deads jsonb[] default '{}',
+    p_callbacks_of uuid[] default '{}', p_patience text default null)
 returns table (place integer, result text, stored_at timestamptz, other uuid)
 language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
@@ -31,6 +32,10 @@ declare
     v_new     uuid[] := '{}';   -- they took their key from a waiting job
     v_old     uuid[] := '{}';   -- these
     v_lanes   bigint[];
+    v_called  integer := 0;     -- how many have callbacks, which will stand in other lanes:
+    v_whose   integer[] := '{}';
+    v_where   integer[] := '{}';
+    v_in      text[] := '{}';
 begin
     if p_patience is not null then
         perform set_config('lock_timeout', p_patience, true);
@@ -43,9 +48,19 @@ begin
             using errcode = '22023', hint = 'take one from duly.uuid7(), or set the clock of the machine that makes them';
     end if;
 
+    if p_on_successes <> '{}' or p_on_deads <> '{}' then
+        -- Made now: a settle that made it would wait for a transaction that has made it and stays open, with all it settles.
+        select count(*), coalesce(array_agg(g.account_id), '{}'), coalesce(array_agg(g.project_id), '{}'), coalesce(array_agg(g.queue), '{}')
+        into v_called, v_whose, v_where, v_in
+        from unnest(p_accounts, p_projects, p_queues, p_on_successes, p_on_deads) g (account_id, project_id, queue, on_success, on_dead)
+        where g.on_success is not null or g.on_dead is not null;
+    end if;
     v_lanes := duly.lanes_of(p_accounts, p_projects, p_queues, p_kinds, p_keys);
-    if array_position(v_lanes, null) is not null then
-        perform duly.make_lanes(p_accounts, p_projects, p_queues, p_kinds, p_keys);
+    if array_position(v_lanes, null) is not null or array_position(
+            duly.lanes_of(v_whose, v_where, v_in, array_fill('http'::text, array[v_called]), '{}'), null) is not null then
+        perform duly.make_lanes(
+            v_whose || p_accounts, v_where || p_projects, v_in || p_queues, array_fill('http'::text, array[v_called]) || p_kinds,
+            array_fill(null::text, array[v_called]) || p_keys);
         v_lanes := duly.lanes_of(p_accounts, p_projects, p_queues, p_kinds, p_keys);
     end if;
     if array_position(v_lanes, null) is not null then   -- made by a rival that this transaction's snapshot does not see
@@ -60,15 +75,18 @@ begin
     with made as (
         insert into duly.job (
             id, account_id, project_id, lane_id, queue, concurrency_key, kind, priority, max_attempts, timeout_seconds,
-            run_at, created_at, expires_at, retry, tags, metadata, payload, body, unique_key, unique_for)
+            run_at, created_at, expires_at, retry, tags, metadata, payload, body, unique_key, unique_for,
+            on_success, on_dead, callback_of)
         select g.id, g.account_id, g.project_id, g.lane_id, g.queue, g.key, g.kind, g.priority, g.max_attempts, g.timeout_seconds,
                coalesce(g.run_at, v_now + make_interval(secs => coalesce(g.delay_seconds, 0))), v_now, g.expires_at, g.retry,
                case when g.tags is not null then array(select jsonb_array_elements_text(g.tags)) end,
-               g.metadata, g.payload, g.body, g.unique_key, g.unique_for
+               g.metadata, g.payload, g.body, g.unique_key, g.unique_for, g.on_success, g.on_dead, g.callback_of
         from unnest(p_ids, p_accounts, p_projects, v_lanes, p_queues, p_keys, p_kinds, p_priorities, p_max_attempts, p_timeouts,
-                    p_run_ats, p_delays, p_expires_ats, p_retries, p_tags, p_metadata, p_payloads, p_bodies, p_unique_keys, p_unique_fors)
+                    p_run_ats, p_delays, p_expires_ats, p_retries, p_tags, p_metadata, p_payloads, p_bodies, p_unique_keys, p_unique_fors,
+                    p_on_successes, p_on_deads, p_callbacks_of)
              g (id, account_id, project_id, lane_id, queue, key, kind, priority, max_attempts, timeout_seconds,
-                run_at, delay_seconds, expires_at, retry, tags, metadata, payload, body, unique_key, unique_for)
+                run_at, delay_seconds, expires_at, retry, tags, metadata, payload, body, unique_key, unique_for,
+                on_success, on_dead, callback_of)
         where g.id <> all (v_refused)
         order by g.id
         on conflict (id) do nothing
@@ -111,9 +129,10 @@ begin
         select g.*, row_number() over (partition by g.id order by g.place) as nth
         from unnest(p_ids, p_accounts, p_projects, p_queues, p_kinds, p_keys, p_payloads, p_bodies, p_priorities, p_max_attempts,
                     p_timeouts, p_run_ats, p_delays, p_expires_ats, p_retries, p_metadata, p_tags, p_unique_keys, p_unique_fors,
-                    p_on_conflicts) with ordinality
+                    p_on_conflicts, p_on_successes, p_on_deads, p_callbacks_of) with ordinality
              g (id, account_id, project_id, queue, kind, key, payload, body, priority, max_attempts, timeout_seconds,
-                run_at, delay_seconds, expires_at, retry, metadata, tags, unique_key, unique_for, on_conflict, place)
+                run_at, delay_seconds, expires_at, retry, metadata, tags, unique_key, unique_for, on_conflict,
+                on_success, on_dead, callback_of, place)
     )
     select g.place::integer,
            case when g.id = any (v_refused) then case g.on_conflict when 'keep' then 'kept' else 'taken' end
@@ -121,8 +140,10 @@ begin
                 when (j.account_id, j.project_id, j.queue, j.kind, j.payload, j.priority, j.max_attempts, j.timeout_seconds)
                          = (g.account_id, g.project_id, g.queue, g.kind, g.payload, g.priority, g.max_attempts, g.timeout_seconds::real)
                      and j.run_at = coalesce(g.run_at, j.created_at + make_interval(secs => coalesce(g.delay_seconds, 0)))
-                     and (j.concurrency_key, j.body, j.expires_at, j.retry, j.metadata, j.unique_key, j.unique_for, j.tags) is not distinct from
+                     and (j.concurrency_key, j.body, j.expires_at, j.retry, j.metadata, j.unique_key, j.unique_for,
+                          j.on_success, j.on_dead, j.callback_of, j.tags) is not distinct from
                          (g.key, g.body, g.expires_at, g.retry, g.metadata, g.unique_key, g.unique_for,
+                          g.on_success, g.on_dead, g.callback_of,
                           case when g.tags is not null then array(select jsonb_array_elements_text(g.tags)) end) then 'repeated'
                 else 'conflict' end,
            coalesce(j.created_at, v_now),

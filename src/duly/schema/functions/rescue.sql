@@ -14,11 +14,16 @@ declare
     v_now  timestamptz := clock_timestamp();
     v_up   interval := least(clock_timestamp() - pg_postmaster_start_time(), make_interval(secs => p_watched_seconds));
     v_gone bigint[];     -- workers known whose time has passed
+    v_ids      uuid[];   -- what was rescued, column by column
+    v_attempts integer[];
+    v_workers  bigint[];
+    v_outcomes text[];
+    v_ways     text[];
+    v_called   uuid[];   -- of those the dead ones with callbacks
 begin
     v_gone := array(
         select w.id from duly.worker w
         where w.lease_expires_at <= v_now and v_up > make_interval(secs => w.lease_seconds));
-    return query
     with gone as (
         delete from duly.lease l
         where l.ctid = any (array(
@@ -33,6 +38,7 @@ begin
                 limit p_limit for update of r skip locked) r
             limit p_limit))
         returning l.job_id, l.attempt, l.final_attempt, l.lane_id, l.account_id, l.priority, l.worker_id, l.claimed_at, l.trigger, l.cancel_requested,
+                  l.has_callbacks,
                   case when l.worker_id = any (v_gone) or not exists (select from duly.worker w where w.id = l.worker_id)
                        then 'worker_lost' else 'timeout' end as outcome
     ), decided as (
@@ -56,10 +62,16 @@ begin
         select d.job_id, d.account_id, d.priority, d.attempt + 1, d.lane_id, v_now + make_interval(secs => d.delay_seconds), d.final_attempt, 'recovery'
         from decided d where d.way = 'scheduled'
     )
-    select d.job_id, d.attempt, d.worker_id, d.outcome, d.way from decided d;
-    if found then
+    select array_agg(d.job_id), array_agg(d.attempt), array_agg(d.worker_id), array_agg(d.outcome), array_agg(d.way),
+           array_agg(d.job_id) filter (where d.has_callbacks and d.way = 'dead')
+    into v_ids, v_attempts, v_workers, v_outcomes, v_ways, v_called from decided d;
+    if v_ids is not null then
         perform duly.wake_promoter(v_now + interval '1 second');
     end if;
+    if v_called is not null then
+        perform duly.call_back(v_called);
+    end if;
+    return query select u.* from unnest(v_ids, v_attempts, v_workers, v_outcomes, v_ways) u;
 
     delete from duly.worker w   -- long gone and holding nothing: forgotten
     where w.lease_expires_at < v_now - interval '1 day'

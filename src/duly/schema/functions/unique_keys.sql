@@ -10,7 +10,7 @@ as $$
 begin
     return case p_until
         when 'start' then   -- in order of the key: other indexes end in the key too, and would be walked
-            (select s.attempt = 1 from duly.scheduled s where s.job_id between p_job and p_job order by s.job_id limit 1)
+            (select s.attempt = 1 or s.trigger = 'redrive' from duly.scheduled s where s.job_id between p_job and p_job order by s.job_id limit 1)
             or (select r.attempt = 1 or r.trigger = 'redrive' from duly.ready r where r.job_id between p_job and p_job order by r.job_id limit 1)
         when 'final' then
             exists (select from duly.job j where j.id = p_job) and not exists (select from duly.outcome o where o.job_id = p_job)

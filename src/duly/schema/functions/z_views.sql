@@ -14,6 +14,7 @@ select j.id, j.account_id, j.project_id, j.queue, j.concurrency_key, j.kind, j.p
        w.name as locked_by,
        case when l.job_id is not null then least(w.lease_expires_at, l.deadline_at) end as lease_expires_at,
        coalesce(l.cancel_requested, false) as cancel_requested,
+       coalesce(s.held, false) as held,
        a.outcome as last_outcome,
        a.status_code as last_status_code,
        a.error as last_error,

@@ -111,7 +111,11 @@ create table duly.job (
     unique_key      text,
     unique_for      text check (case when unique_for in ('until_start', 'until_final') then true
                                      else unique_for::double precision between 0.001 and 31622400 end),   -- seconds
+    on_success      jsonb,                                           -- the payload of a job of kind http, made when this one has succeeded
+    on_dead         jsonb,                                           -- and when it is dead (see call_back.sql)
+    callback_of     uuid,                                            -- the job whose outcome this one tells
     check ((unique_key is null) = (unique_for is null)),
+    check (callback_of is null or (on_success is null and on_dead is null)),
     primary key (id)
 ) partition by range (id);
 -- partial in form only: a look-up by id alone must never take this one (it would on a day whose statistics say it is empty)
@@ -165,6 +169,7 @@ create table duly.scheduled (
     lane_id       bigint      not null,
     run_at        timestamptz not null check (run_at >= '0001-01-01 00:00+00' and run_at < '9999-12-31 00:00+00'),
     final_attempt integer     not null,
+    held          boolean     not null default false,   -- it was due and not tried: its target's breaker is open
     trigger       text        not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 create index scheduled_by_time on duly.scheduled (run_at, job_id);
@@ -197,6 +202,7 @@ create table duly.lease (
     final_attempt    integer     not null,
     cancel_requested boolean     not null default false,
     abort_requested  boolean     not null default false,
+    has_callbacks    boolean     not null default false,   -- the job has on_success or on_dead: settling looks for them then only
     trigger          text        not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 create index lease_line on duly.lease (segment, account_id, lane_id);
@@ -212,6 +218,21 @@ create table duly.worker (
     started_at       timestamptz not null default now(),
     heartbeat_at     timestamptz not null default now(),
     lease_expires_at timestamptz not null
+) with (fillfactor = 50);
+
+-- An open breaker: deliveries for this account to this host are held. No row: closed. Written when it opens, when a probe goes and comes,
+-- and removed when it closes; never by an ordinary delivery.
+create table duly.breaker (
+    account_id    integer     not null,
+    host          text        not null,
+    opened_at     timestamptz not null,
+    failures      integer     not null,             -- in a row, those of the probes included
+    last_error    text,
+    pause_seconds real        not null check (pause_seconds > 0),
+    probe_at      timestamptz not null,             -- when the next probe may go
+    probe         integer     not null default 0,   -- the number of the last one
+    probe_until   timestamptz,                      -- while one is out: until when nobody else may go
+    primary key (account_id, host)
 ) with (fillfactor = 50);
 
 -- Segments: a number that groups the rows of ready and lease in time. `segment_current` is what new rows get. A number
