@@ -250,6 +250,8 @@ class Target:
     """When each request came, seconds of the Unix epoch."""
     attempts: list[tuple[str, int]] = field(default_factory=list)
     """Job and attempt of each request."""
+    timestamps: list[int] = field(default_factory=list)
+    """What each request was signed with: `webhook-timestamp`."""
     answered: list[tuple[str, int]] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
 
@@ -293,6 +295,7 @@ def _handler(target: Target) -> type[BaseHTTPRequestHandler]:
             target.arrivals.append(time.time())
             self.rfile.read(int(self.headers.get("content-length", 0)))
             which = (self.headers["Duly-Job-Id"], int(self.headers["Duly-Attempt"]))
+            target.timestamps.append(int(self.headers["webhook-timestamp"]))
             target.attempts.append(which)
             status = target.answers.pop(0) if target.answers else 200
             target.released.wait(LIMIT_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,8 +19,9 @@ from duly.api.problems import install_problems
 from duly.api.services import Services
 from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
-from duly.queue import Database
+from duly.queue import Database, DatabaseClock
 from duly.service import NO_KEYRING, Creator, Gatekeeper, Keyring
+from duly.upkeep.running import every
 
 
 def create_app(
@@ -30,13 +32,22 @@ def create_app(
     With a keyring, header values and bodies are stored sealed.
     """
     creator = Creator(database, keyring=keyring)
-    services = Services(database, policy, settings, creator, Gatekeeper(database), keyring)
+    clock = DatabaseClock(database)
+    services = Services(database, policy, settings, creator, Gatekeeper(database), keyring, clock)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        await services.gatekeeper.close()
-        await services.creator.close()
+        await clock.look()
+        stopping = asyncio.Event()
+        looking = asyncio.create_task(every(clock.step, stopping, database.trouble, "clock"))
+        try:
+            yield
+        finally:
+            stopping.set()
+            looking.cancel()  # a question that gets no answer
+            await asyncio.wait({looking})
+            await services.gatekeeper.close()
+            await services.creator.close()
 
     # No docs page: FastAPI's would load scripts from elsewhere.
     app = FastAPI(

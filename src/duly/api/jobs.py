@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -78,8 +77,7 @@ async def create_job(request: Request, caller: Writer, services: ServicesHere) -
     """
     hops = _checked_headers(request)
     text = await read_text(request, services.settings)
-    now = datetime.now(UTC)
-    job = read_job(text, now=now, policy=services.policy, limits=services.settings.limits, hops=hops)
+    job = read_job(text, now=services.clock.now(), policy=services.policy, limits=services.settings.limits, hops=hops)
     enqueued = await services.creator.create(caller.owner, job)
     shown = enqueued.other if enqueued.result == "kept" and enqueued.other else job.id
     headers = {**HEADERS, "location": f"{services.settings.base_url.rstrip('/')}/v1/jobs/{shown}"}

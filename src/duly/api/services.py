@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 
 from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
-from duly.queue import Database, JobView
+from duly.queue import Database, DatabaseClock, JobView
 from duly.service import Creator, Gatekeeper, Keyring, SealedError
 from duly.service.reminding import Reminder
 from duly.service.sealing import closed_view, opened_view
@@ -28,6 +28,7 @@ class Services:
     creator: Creator
     gatekeeper: Gatekeeper
     keyring: Keyring
+    clock: DatabaseClock
     reminder: Reminder = field(default_factory=Reminder)
 
     def opened(self, job: JobView) -> JobView:

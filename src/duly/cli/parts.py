@@ -17,12 +17,13 @@ from duly.http import BreakerSettings, Deliverer, EgressPolicy, EgressProxy
 from duly.model.jobs import ClaimedJob
 from duly.model.outcomes import Outcome
 from duly.model.retention import Retention
-from duly.queue import Database
+from duly.queue import Database, DatabaseClock
 from duly.schema import verify
 from duly.service import NO_KEYRING, Keyring, SigningSecrets
 from duly.service.breaking import Breaker
 from duly.service.jobs import KIND
 from duly.upkeep import Upkeep
+from duly.upkeep.running import every
 from duly.worker import Wakeups, Worker, WorkerConfig
 from duly.worker.runtime import Drained
 
@@ -66,7 +67,8 @@ async def work(
     wakeups = Wakeups(url, db.schema, db.trouble)
     breaker = Breaker(db, settings.breaker)
     ended = asyncio.Event()
-    async with Deliverer(policy, ca_file=settings.ca_file, proxy=settings.proxy) as deliverer:
+    clock = DatabaseClock(db)
+    async with Deliverer(policy, ca_file=settings.ca_file, proxy=settings.proxy, clock=clock.now) as deliverer:
         send = sealed_delivery(deliverer, SigningSecrets(db, keyring=settings.keyring), settings.keyring)
 
         async def deliver(job: ClaimedJob) -> Outcome:
@@ -82,11 +84,13 @@ async def work(
         )
         worker = Worker(config, db, url, wakeups)
         upkeep = Upkeep(db, wakeups, settings.retention)
+        await clock.look()
         await breaker.look()
         if started is not None:
             started.set()
         async with asyncio.TaskGroup() as group:
             others = {group.create_task(part.run(ended)) for part in (wakeups, upkeep, breaker)}
+            others.add(group.create_task(every(clock.step, ended, db.trouble, "clock")))
             try:
                 return await worker.run(draining, aborting)
             finally:

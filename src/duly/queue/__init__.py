@@ -6,6 +6,7 @@ rolled it back. Must hold: every write names the lease (job id and
 attempt) or the job's owner; rows come back as frozen dataclasses or tuples.
 """
 
+from duly.queue.clock import DatabaseClock
 from duly.queue.control import cancel, redrive, run_now
 from duly.queue.database import Database, Executor, Session
 from duly.queue.enqueue import Enqueued, Owner, enqueue
@@ -46,6 +47,7 @@ __all__ = [
     "ClaimCursor",
     "Conservation",
     "Database",
+    "DatabaseClock",
     "Enqueued",
     "Executor",
     "Health",

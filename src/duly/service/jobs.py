@@ -99,7 +99,7 @@ def new_http_job(spec: JobSpec, *, now: datetime, policy: EgressPolicy, limits: 
         if spec.redact is None
         else request.to_payload() | {"redact": spec.redact.to_json()},
         body=body,
-        id=spec.id or uuid7(),
+        id=spec.id or uuid7(int(now.timestamp() * 1000)),
         queue=spec.queue,
         concurrency_key=spec.concurrency_key,
         priority=spec.priority,
