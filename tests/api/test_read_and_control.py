@@ -21,6 +21,7 @@ async def test_a_life_of_failures(api: Api, worker: Worker) -> None:
         "phases": {"dns": 1.5, "total": 20},
         "response_headers": [["content-type", "text/html"]],
         "retry_after_s": 7.0,
+        "resent": True,
         "remote_address": "10.1.2.3",
     }
     excerpt = b"caf\xe9 \x00"
@@ -50,6 +51,7 @@ async def test_a_life_of_failures(api: Api, worker: Worker) -> None:
             "response_excerpt": "caf\ufffd \x00",
             "response_truncated": True,
             "retry_after_s": 7.0,
+            "resent": True,
             "next_run_at": job["next_run_at"],
         }
         == attempt

@@ -105,6 +105,7 @@ class AttemptDocument(_Document):
     finished_at: Moment
     duration_ms: float
     phases: Annotated[dict[str, float], Field(description="milliseconds: dns, connect, tls, first byte, total")]
+    resent: Annotated[bool, Field(description="sent once more, as the target was just closing the kept connection")]
     outcome: str
     status_code: int | None
     error: str | None

@@ -93,6 +93,7 @@ def attempt_json(attempt: AttemptView) -> dict[str, Any]:
         "finished_at": show_moment(attempt.finished_at),
         "duration_ms": duration_ms,
         "phases": detail.get("phases", {}),
+        "resent": bool(detail.get("resent", False)),
         "outcome": attempt.outcome,
         "status_code": attempt.status_code,
         "error": attempt.error,
