@@ -21,11 +21,14 @@ from bench.tally import Tally
 from duly.http import new_request
 from duly.model.jobs import NewJob
 from duly.queue import Database, enqueue
+from duly.service import Keyring
 from duly.service.jobs import KIND
+from duly.service.sealing import sealed_job
 
 ROUNDS = 3
 CONCURRENCY = 200
 GOAL = 0.7
+KEYS = "bench:" + "A" * 43 + "="
 
 _LIMIT_S = 300.0
 _WRK_S = 3
@@ -122,6 +125,7 @@ async def _jobs(setting: Setting, target: Target, count: int) -> Sent:
             "work": "http",
             "concurrency": CONCURRENCY,
             "authority": str(target.authority or ""),
+            "keys": KEYS,
         }
         async with child("bench.worker_process", argument, setting.file("worker.log")) as worker:
             sent = await _sent(setting, worker, target, count)
@@ -171,6 +175,8 @@ async def _enqueue(db: Database, place: Place, count: int, target: Target) -> No
     headers = [("Content-Type", "application/json")]
     requests = (new_request(target.url(n), "POST", headers, b'{"n": %d}' % n) for n in range(count))
     jobs = [(place.owner, NewJob(KIND, request.to_payload(), body=request.body)) for request in requests]
+    keyring = Keyring.parse(KEYS)
+    jobs = [(owner, sealed_job(keyring, owner, job)) for owner, job in jobs]
     for start in range(0, count, 1000):
         await enqueue(db, jobs[start : start + 1000])
 

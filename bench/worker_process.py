@@ -1,9 +1,9 @@
 """A worker process of Duly with its upkeep, as a benchmark starts it: `python -m bench.worker_process JSON`.
 
-JSON: dsn, work, tally, slots, concurrency, added, authority. What `work` may be:
+JSON: dsn, work, tally, slots, concurrency, added, authority, keys. What `work` may be:
 noop: does nothing, counts. paced: the same, but waits while the line is short (see `standing`). stamp: the payload is
 a number n; notes when it started (see `latency`). http: delivers, as `duly worker` does, to the hosts
-of `http_hosts` (trusting the PEM file `authority`, if given). upkeep: runs no job at all.
+of `http_hosts` (trusting the PEM file `authority`, if given) what was sealed under `keys`. upkeep: runs no job at all.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Task:
     concurrency: int = 100
     added: str = ""
     authority: str = ""
+    keys: str = ""
 
 
 def noop(tally: Tally) -> Handler:
@@ -131,16 +132,20 @@ async def run_http(db: Database, task: Task, stop: Stop) -> None:
     HTTP needs would be dead weight for the others.
     """
     from bench.http_hosts import LoopbackNames
+    from duly.cli.delivering import sealed_delivery
     from duly.http import Deliverer, EgressPolicy
-    from duly.service import SigningSecrets
+    from duly.service import Keyring, SigningSecrets
+    from duly.service.breaking import Breaker
     from duly.service.jobs import KIND
 
-    secrets = SigningSecrets(db)
+    keyring = Keyring.parse(task.keys)
+    breaker = Breaker(db)
     policy = EgressPolicy.parse(allow_loopback=True)
     async with Deliverer(policy, resolver=LoopbackNames(), ca_file=task.authority or None) as deliverer:
+        send = sealed_delivery(deliverer, SigningSecrets(db, keyring=keyring), keyring)
 
         async def deliver(job: ClaimedJob) -> Outcome:
-            return await deliverer.deliver(job, await secrets.for_project(job.project_id))
+            return await breaker.deliver(job, lambda: send(job))
 
         await run_handler(db, task, KIND, deliver, stop)
 
