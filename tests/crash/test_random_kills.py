@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from datetime import timedelta
 
 from duly import queue
@@ -17,6 +16,7 @@ from support.engine import new_job
 
 JOBS = 300
 KILLING_S = 10.0
+KILLS = 8
 
 
 async def test_random_kills_lose_nothing_and_every_extra_run_is_explained(
@@ -35,12 +35,10 @@ async def test_random_kills_lose_nothing_and_every_extra_run_is_explained(
     ]
     await queue.enqueue(database, [(owner, job) for job in jobs])
     workers = [await _another(fleet, rng) for _ in range(3)]
-    kills, ends_at_s = 0, time.monotonic() + KILLING_S
-    while time.monotonic() < ends_at_s:
+    for _ in range(KILLS):
         await asyncio.sleep(rng.uniform(0.1, 0.8))
         victim = rng.randrange(len(workers))
         workers[victim].kill()
-        kills += 1
         workers[victim] = await _another(fleet, rng)
     await all_succeeded(database, JOBS, patience_s=45)
 
@@ -54,8 +52,7 @@ async def test_random_kills_lose_nothing_and_every_extra_run_is_explained(
     assert all(n == 1 for n in starts.values())
     assert {(job, len(lines)) for job, lines in attempts.items()} <= starts.keys()
     lost = len(known) - JOBS
-    assert kills >= 5
-    assert 0 < lost <= kills * 10  # a worker holds ten at most
+    assert 0 < lost <= KILLS * 10  # a worker holds ten at most
     assert all(worker.alive for worker in workers)
 
 

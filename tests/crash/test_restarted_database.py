@@ -62,10 +62,10 @@ async def test_a_long_job_is_taken_up_again_after_a_restart(
     """
     fleet = mortal_fleet
     owner = await new_owner(mortal_database)
-    first = await fleet.worker(lease_s=4.0)
+    first = await fleet.worker(lease_s=12.0)
     [job] = await enqueue_orders(mortal_database, owner, {"do": "wait", "gate": str(fleet.gate())})
     await until_true(lambda: fleet.journal.starts()[job, 1])
-    idle = await fleet.worker(lease_s=4.0)
+    idle = await fleet.worker(lease_s=12.0)
 
     mortal_cluster.stop()
     mortal_cluster.start()

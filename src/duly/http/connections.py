@@ -66,6 +66,7 @@ class Connections:
         self._tunnels = tunnels
         self._limit = limit
         self._entries: OrderedDict[SessionKey, _Entry] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -88,7 +89,7 @@ class Connections:
             yield entry.session
         finally:
             entry.users -= 1
-            await self._trim()
+            self._trim()
 
     @asynccontextmanager
     async def fresh_session(self, target: Target, addresses: Sequence[Address]) -> AsyncIterator[aiohttp.ClientSession]:
@@ -97,21 +98,27 @@ class Connections:
         try:
             yield session
         finally:
-            await session.close()
+            self._let_go(session)
 
     async def close(self) -> None:
         """Close every session, in use or not."""
         while self._entries:
             _, entry = self._entries.popitem()
-            await entry.session.close()
+            self._let_go(entry.session)
+        await asyncio.gather(*self._closing)
 
-    async def _trim(self) -> None:
+    def _trim(self) -> None:
         if len(self._entries) <= self._limit:
             return
         idle = [key for key, entry in self._entries.items() if entry.users == 0]
-        surplus = [self._entries.pop(key) for key in idle[: len(self._entries) - self._limit]]
-        for entry in surplus:  # out of the table first: while one is being closed, others come and go
-            await entry.session.close()
+        for key in idle[: len(self._entries) - self._limit]:
+            self._let_go(self._entries.pop(key).session)
+
+    def _let_go(self, session: aiohttp.ClientSession) -> None:
+        """Close it on the side: an attempt whose time is over while it closes one would leave it, and others, open."""
+        task = asyncio.create_task(session.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     def _open(self, target: Target, addresses: Sequence[Address]) -> aiohttp.ClientSession:
         tunnels = self._tunnels

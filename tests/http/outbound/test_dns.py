@@ -6,8 +6,9 @@ import asyncio
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import cast
@@ -174,38 +175,35 @@ async def test_idle_sessions_are_bounded() -> None:
     assert busy.closed
 
 
-async def test_sessions_are_closed_by_one_and_never_under_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two attempts end beyond the limit while a close takes its time, and a third begins on a session that was idle:
-    every old session is closed once, and the third's is its own."""
+async def test_sessions_are_closed_beside_the_attempts_and_never_under_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts end beyond the limit, one of them as its time runs out, while closing takes long: nobody waits for it,
+    every old session is closed once, the one in use is not, and the end waits for all."""
     connections = Connections(OPEN_LOOPBACK, tls_context(), response_class=PeerNotingResponse, limit=2)
-    target, go, closing = parse_target("http://127.0.0.1/"), asyncio.Event(), asyncio.Event()
-
-    def session(account: int) -> AbstractAsyncContextManager[aiohttp.ClientSession]:
-        return connections.session(account, target, [ip_address("127.0.0.1")])
-
-    for account in (1, 2):
-        async with session(account):
-            pass
+    target, go, begun = parse_target("http://127.0.0.1/"), asyncio.Event(), Counter[int]()
     close = aiohttp.ClientSession.close
 
     async def slowly(self: aiohttp.ClientSession) -> None:
-        closing.set()
+        begun[id(self)] += 1
         await go.wait()
         await close(self)
 
     monkeypatch.setattr(aiohttp.ClientSession, "close", slowly)
-    async with AsyncExitStack() as first, AsyncExitStack() as second, AsyncExitStack() as third:
-        for account, stack in ((3, first), (4, second), (5, third)):
-            await stack.enter_async_context(session(account))
-        ends = [asyncio.create_task(first.aclose())]
-        await closing.wait()
-        again = await third.enter_async_context(session(2))
-        ends.append(asyncio.create_task(second.aclose()))
+    sessions = []
+    async with connections.session(1, target, [ip_address("127.0.0.1")]) as busy:
+        for account in range(2, 7):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0 if account == 4 else 10):
+                    async with connections.session(account, target, [ip_address("127.0.0.1")]) as session:
+                        sessions.append(session)
+                        await asyncio.sleep(0)
         await asyncio.sleep(0)
+        assert (len(connections), len(begun), busy.closed) == (2, 4, False)
+        assert not any(session.closed for session in sessions)
         go.set()
-        await asyncio.gather(*ends)
-        assert not again.closed
     await connections.close()
+    assert busy.closed
+    assert all(session.closed for session in sessions)
+    assert set(begun.values()) == {1}
 
 
 async def test_pooled_connection_of_another_verdict_is_not_reused() -> None:
