@@ -176,6 +176,35 @@ async def test_a_delivery_sends_what_was_given_and_keeps_no_secret(database: Dat
         assert await unfinished_by_key(database) == {RINGS["new"].first: 1}
 
 
+async def test_parts_of_secret_headers_are_masked_too(database: Database, worker: Worker) -> None:
+    """One cookie of several, one quoted part of Digest: what a target picks out is as secret as the whole."""
+    cookies, digest = "sid=s3cr3t-cookie; theme=dark-theme", 'Digest username="someone", response="s3cr3t-digest"'
+
+    def echo(_: Received) -> bytes:
+        body = b"you sent s3cr3t-cookie and s3cr3t-digest and the rest"
+        return b"HTTP/1.1 500 No\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+    async with served(database, NO_KEYRING) as api, recording_target(echo) as server, Deliverer(POLICY) as deliverer:
+        await api.create(url=server.url(), headers={"Cookie": cookies, "Authorization": digest})
+        deliver = sealed_delivery(deliverer, SigningSecrets(database), NO_KEYRING)
+        outcome = await deliver(await worker.claim())
+    assert outcome.report is not None
+    assert outcome.report.excerpt == b"you sent ************* and ************* and the rest"
+
+
+async def test_a_wrong_key_under_the_right_id_burns_no_attempt(
+    database: Database, worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One mistyped key on one worker is no reason to bury what it claims: the jobs wait, and the log says why."""
+    wrong = Keyring([(RINGS["old"].first or "", bytes(32))])
+    async with served(database, RINGS["old"]) as api, recording_target() as server, Deliverer(POLICY) as deliverer:
+        await api.create(url=server.url(), body="words")
+        deliver = sealed_delivery(deliverer, SigningSecrets(database, keyring=wrong), wrong)
+        assert isinstance(await deliver(await worker.claim()), Snooze)
+        assert server.received == []
+        assert "is not the key that sealed this" in caplog.records[0].__dict__["error"]
+
+
 async def test_a_missing_key_burns_no_attempt(
     database: Database, worker: Worker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,6 +12,7 @@ from duly.service.keyring import (
     NO_KEYRING,
     KeyMissingError,
     Keyring,
+    KeyWrongError,
     SealedError,
     TamperedError,
     new_key,
@@ -82,9 +83,9 @@ def test_keys_change_over_with_an_overlap() -> None:
 
 
 def test_the_same_id_with_another_key_opens_nothing() -> None:
-    """Tampered, not garbage."""
+    """A mistake of the operator's, which can be mended: not tampered, and not garbage."""
     one, other = (Keyring([("k", bytes([n]) * 32)]) for n in (1, 2))
-    with pytest.raises(TamperedError):
+    with pytest.raises(KeyWrongError):
         other.open(one.seal(b"secret", PLACE), PLACE)
 
 

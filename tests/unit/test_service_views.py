@@ -52,14 +52,26 @@ def test_lag_is_the_first_attempts() -> None:
     assert lag(job(State.RUNNING, 2, started_at=late)) is None
 
 
-@pytest.mark.parametrize("name", ["Authorization", "COOKIE", "X-API-Key", "x_api_key", "X-Any-Token", "My-Secret"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Authorization", "COOKIE", "X-API-Key", "x_api_key", "X-Any-Token", "My-Secret", "Token", "X-Secret-Key",
+        "X-Session", "X-Jwt", "DPoP", "Authentication", "X-Passwd", "X-Credentials", "Cookie2",
+        "X-Webhook-Signature-Key", "X-Goog-Iap-Jwt-Assertion", "X-Signature", "X.Access.Token", "XToken",
+        "X-Session-Id", "X-Hub-Signature-256",
+        "Ocp-Apim-Subscription-Key", "X-Goog-Api-Key",
+    ],
+)  # fmt: skip
 def test_secret_headers(name: str) -> None:
     """Credentials by name, in any case and writing."""
     assert is_secret_header(name)
     assert masked_headers([[name, "value"]]) == [[name, "***"]]
 
 
-@pytest.mark.parametrize("name", ["Content-Type", "X-Request-Id", "Accept", "Tokens-Left"])
+@pytest.mark.parametrize(
+    "name",
+    ["Content-Type", "X-Request-Id", "Accept", "Tokens-Left", "Idempotency-Key", "X-Cache-Key", "X-Author"],
+)
 def test_other_headers(name: str) -> None:
     """Everything else shows."""
     assert masked_headers([[name, "value"]]) == [[name, "value"]]

@@ -14,12 +14,14 @@ from duly.schema import verify
 router = APIRouter(tags=["operation"])
 
 
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", operation_id="healthz", summary="Is the process alive?")
 async def healthz() -> JSONResponse:
     """200 as long as the process answers; asks nobody else."""
     return JSONResponse({"status": "ok"}, headers={"cache-control": "no-store"})
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", operation_id="readyz", summary="Can requests be served?", responses={503: {"description": "no"}})
 async def readyz(services: ServicesHere) -> JSONResponse:
     """200 if the database answers and its schema is this program's; 503 otherwise."""

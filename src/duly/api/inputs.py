@@ -9,6 +9,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, TypeAlias
 from uuid import UUID
@@ -35,7 +36,7 @@ from duly.service.redaction import Redaction
 
 _YEAR = timedelta(days=366)
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
-_CLASS = re.compile(r"[1-5]xx", re.ASCII)
+_CLASS = re.compile(r"[345]xx", re.ASCII)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}", re.ASCII)
 _DURATION = {
     "anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}],
@@ -84,10 +85,12 @@ def _header_name(value: str) -> str:
 def _base64(value: Any) -> bytes:
     if not isinstance(value, str):
         raise FieldError("must be a string in base64")
-    try:
-        return base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        raise FieldError("is not base64 (RFC 4648, section 4, with padding)") from None
+    data = None
+    with suppress(binascii.Error, ValueError):
+        data = base64.b64decode(value, validate=True)
+    if data is None or base64.b64encode(data).decode("ascii") != value:  # also bits that stand for nothing
+        raise FieldError("is not base64 (RFC 4648, section 4, with padding)")
+    return data
 
 
 def _utf8(value: Any) -> bytes:
@@ -111,7 +114,7 @@ def _retry_on(value: Any) -> str | tuple[int | str, ...]:
         return str(value)
     if isinstance(value, list) and 0 < len(value) <= 50 and all(_is_code(part) for part in value):
         return tuple(value)
-    raise FieldError('must be "default", "all_non_2xx", or a list of status codes and classes such as [404, "5xx"]')
+    raise FieldError('must be "default", "all_non_2xx", or a list of codes from 300 and classes such as [404, "5xx"]')
 
 
 def _unique_for(value: Any) -> Literal["start", "final"] | timedelta:
@@ -128,7 +131,7 @@ def _unique_for(value: Any) -> Literal["start", "final"] | timedelta:
 def _is_code(part: Any) -> bool:
     if isinstance(part, str):
         return _CLASS.fullmatch(part) is not None
-    return isinstance(part, int) and not isinstance(part, bool) and 100 <= part <= 599
+    return isinstance(part, int) and not isinstance(part, bool) and 300 <= part <= 599
 
 
 _MOMENT = {"type": "string", "format": "date-time", "description": "RFC 3339 with an offset"}
@@ -137,7 +140,7 @@ _ZONE = {"type": "string", "description": "the name of an IANA time zone"}
 _ON = {
     "anyOf": [
         {"enum": ["default", "all_non_2xx"]},
-        {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^[1-5]xx$"}]}},
+        {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^[345]xx$"}]}},
     ]
 }
 _UNIQUE_FOR = {"anyOf": [{"enum": ["until_start", "until_final"]}, *_DURATION["anyOf"]], "default": "until_final"}

@@ -257,7 +257,7 @@ def _checked_headers(request: Request) -> int:
         errors.append(
             {"pointer": "", "detail": "the header Idempotency-Key is not supported yet: choose the job's id instead"}
         )
-    hops = request.headers.get(HOPS_HEADER, "0")
+    hops = ",".join(request.headers.getlist(HOPS_HEADER)) or "0"
     if not (hops.isascii() and hops.isdigit() and len(hops) <= 3):
         errors.append({"pointer": "", "detail": f"the header {HOPS_HEADER} is not a count"})
     if errors:

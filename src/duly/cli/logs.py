@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from duly.model.errors import InvalidInputError
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
 class _Fields(logging.Formatter):

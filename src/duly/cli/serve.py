@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import timedelta
 from typing import Annotated
@@ -136,8 +137,17 @@ def worker(
         EgressPolicy.parse(allow, deny, allow_port)  # what is wrong with it is said before anything else happens
         async with open_database(url, schema, max_size=6, name="duly-worker") as db:
             policy = EgressPolicy.parse(allow, deny, allow_port, await all_own_addresses(db, url, [], settings.proxy))
-            note(f"worker started, {concurrency} slots")
-            drained = await work(db, url, policy, settings, stop.draining, stop.aborting)
+            started = asyncio.Event()
+
+            async def tell() -> None:
+                await started.wait()
+                note(f"worker started, {concurrency} slots")
+
+            telling = asyncio.create_task(tell())
+            try:
+                drained = await work(db, url, policy, settings, stop.draining, stop.aborting, started)
+            finally:
+                telling.cancel()
             return drained.clean and not stop.aborting.is_set()
 
     if not run_loop(main):

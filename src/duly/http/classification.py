@@ -52,7 +52,12 @@ def is_retried(status: int, retry_on: RetryOn) -> bool:
     if retry_on == "all_non_2xx":
         return True
     if isinstance(retry_on, tuple):
-        return status in retry_on or f"{status // 100}xx" in retry_on or str(status) in retry_on
+        return status in retry_on or f"{class_of(status)}xx" in retry_on or str(status) in retry_on
     if status in _RETRIED_4XX:
         return True
-    return status >= 500 and status not in _PERMANENT_5XX  # above 599: to be read as a 5xx (RFC 9110, section 15)
+    return class_of(status) == 5 and status not in _PERMANENT_5XX
+
+
+def class_of(status: int) -> int:
+    """The first digit; 5 for what is no status at all, to be read as a server error (RFC 9110, section 15)."""
+    return status // 100 if 100 <= status <= 599 else 5

@@ -18,6 +18,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 MAX_HEAD_OCTETS = 128 * 1024
 MAX_LINE_OCTETS = 64 * 1024
 MAX_FIELDS = 512
+# Whatever it is made of: body, chunk sizes and extensions, trailers. Chunks of one octet each fit into it, so that it
+# never takes away what may be read of a body (64 KiB).
+MAX_OCTETS = 1024 * 1024
 # A target that reads nothing more, or does not answer TLS's goodbye, keeps a socket no longer than this.
 CLOSE_LIMIT_S = 1.0
 _SLICE_OCTETS = 8 * 1024
@@ -37,7 +40,7 @@ class BadHeadError(HttpProcessingError):
 
 class LimitedHead(ResponseHandler):
     """aiohttp's protocol with limits: on the octets before the body (interim answers included), on what comes between
-    two answers (nothing), and on the time that closing takes.
+    two answers (nothing), on all that comes behind the head (framing included), and on the time that closing takes.
 
     `requests` were sent on the connection.
     """
@@ -46,6 +49,7 @@ class LimitedHead(ResponseHandler):
     answer_began = False  # of the request that was sent last
     _head = bytearray()
     _in_head = False
+    _octets = 0  # behind the head
     _last_resort: asyncio.TimerHandle | None = None
 
     def set_response_params(self, **params: Any) -> None:
@@ -53,6 +57,7 @@ class LimitedHead(ResponseHandler):
         self.requests += 1
         self._head = bytearray()
         self._in_head = True
+        self._octets = 0
         self.answer_began = False
         super().set_response_params(**params)
 
@@ -81,14 +86,18 @@ class LimitedHead(ResponseHandler):
     def _received(self, data: bytes) -> None:
         self.answer_began = True
         if not self._in_head:
-            super().data_received(data)
+            self._octets += len(data)
+            if self._octets <= MAX_OCTETS:
+                super().data_received(data)
+            elif self.transport is not None:
+                self.transport.abort()
             return
         self._head += data[: MAX_HEAD_OCTETS + 1 - len(self._head)]
         super().data_received(data)
         if len(self._head) > MAX_HEAD_OCTETS:
+            self.set_exception(BadHeadError(final_status(self._head), too_big=True))
             if self.transport is not None:
                 self.transport.abort()
-            self.set_exception(BadHeadError(final_status(self._head), too_big=True))
 
     def feed_data(self, data: Any, size: int = 0) -> None:
         """Called with each head that was read. Once a final one is queued its status is safe, and the octets may go."""

@@ -55,8 +55,10 @@ class EgressProxy:
             raise InvalidInputError(
                 f"{PROXY_SETTING}: write the proxy as http://host:port or http://user:password@host:port"
             )
-        if not text.isascii() or not text.isprintable():
-            raise InvalidInputError(f"{PROXY_SETTING}: the proxy's URL must be printable ASCII")
+        if not text.isascii() or not text.isprintable() or " " in text:
+            raise InvalidInputError(
+                f"{PROXY_SETTING}: the proxy's URL must be printable ASCII without spaces: write %20"
+            )
         user = None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
         return cls(host, port, user)
 
@@ -68,7 +70,7 @@ class Tunnels:
         self._proxy = proxy
         self._resolver = resolver
         self._clock = clock
-        self._told_at: float | None = None
+        self._told_at: dict[tuple[str, int | None], float] = {}
 
     async def open(self, address: Address, port: int) -> socket.socket:
         """A socket joined to an address that the caller has vetted. The caller limits the time and closes the socket.
@@ -163,10 +165,10 @@ class Tunnels:
         return "\r\n".join([*lines, "", ""]).encode("ascii")
 
     def _tell(self, error: ProxyRefusedError) -> None:
-        """One line in half a minute, not one per attempt."""
-        now = self._clock()
-        if self._told_at is None or now - self._told_at >= REMIND_EVERY_S:
-            self._told_at = now
+        """One line in half a minute for each way to fail, not one per attempt."""
+        now, why = self._clock(), (error.strerror or "", error.status)
+        if why not in self._told_at or now - self._told_at[why] >= REMIND_EVERY_S:
+            self._told_at[why] = now
             fields = {"proxy": f"{self._proxy.host}:{self._proxy.port}", "status": error.status}
             log.warning(error.strerror, extra=fields)
 

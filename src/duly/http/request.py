@@ -68,7 +68,7 @@ def new_request(
     """Check every part of a request; InvalidInputError points at the part that is wrong. Policy is checked apart."""
     target = parse_target(url)
     method = check_method(method)
-    if body and method in _BODYLESS:
+    if body is not None and method in _BODYLESS:
         raise InvalidInputError(f"a {method} request has no body: use POST, or leave the body out", "/body")
     if type(hops) is not int or hops < 0:
         raise InvalidInputError(f"{HOPS_HEADER} is not a count", "/hops")

@@ -6,8 +6,11 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import html
+import json
 from collections.abc import Sequence
 from functools import lru_cache
+from urllib.parse import quote, quote_plus
 
 from duly.model.errors import InvalidInputError
 
@@ -41,10 +44,18 @@ def decode_secret(text: str) -> bytes:
 
 
 def masked(data: bytes, secrets: Sequence[bytes]) -> bytes:
-    """The data with every form of the secrets overwritten by asterisks, length kept."""
-    for form, stars in _masks(tuple(secrets)):
-        data = data.replace(form, stars)
-    return data
+    """The data with the secrets overwritten by asterisks, length kept: in any case, as base64 or hex, and escaped as
+    JSON, URLs, forms and HTML do. A part of a secret is not recognized.
+    """
+    if not secrets or not data:
+        return data
+    lowered, shown = data.lower(), bytearray(data)
+    for form in _forms(tuple(secrets)):
+        at = lowered.find(form)
+        while at >= 0:
+            shown[at : at + len(form)] = b"*" * len(form)
+            at = lowered.find(form, at + 1)
+    return bytes(shown)
 
 
 def _signature(secret: bytes, signed: bytes) -> str:
@@ -53,15 +64,26 @@ def _signature(secret: bytes, signed: bytes) -> str:
 
 
 @lru_cache(maxsize=256)
-def _masks(secrets: tuple[bytes, ...]) -> tuple[tuple[bytes, bytes], ...]:
-    forms = {form for secret in secrets for form in _forms(secret)}
-    return tuple((form, b"*" * len(form)) for form in sorted(forms, key=len, reverse=True))
+def _forms(secrets: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """In lower case, the longest first."""
+    forms = {form.lower() for secret in secrets for form in (*_encoded(secret), *_escaped(secret))}
+    return tuple(sorted((form for form in forms if len(form) >= _SHORTEST_MASKED), key=len, reverse=True))
 
 
-def _forms(secret: bytes) -> list[bytes]:
-    plain = base64.b64encode(secret)
-    safe = base64.urlsafe_b64encode(secret)
-    escaped = plain.replace(b"/", b"\\/")  # as some JSON writers do
-    hexed = secret.hex().encode("ascii")
-    forms = (secret, plain, plain.rstrip(b"="), safe, safe.rstrip(b"="), escaped, hexed, hexed.upper())
-    return [form for form in forms if len(form) >= _SHORTEST_MASKED]
+def _encoded(secret: bytes) -> tuple[bytes, ...]:
+    plain, safe = base64.b64encode(secret), base64.urlsafe_b64encode(secret)
+    slashed = plain.replace(b"/", b"\\/")  # as some JSON writers do
+    return plain, plain.rstrip(b"="), safe, safe.rstrip(b"="), slashed, secret.hex().encode("ascii")
+
+
+def _escaped(secret: bytes) -> tuple[bytes, ...]:
+    """The secret as it is, and as text inside JSON, a URL, a form, a page."""
+    try:
+        text = secret.decode("utf-8")
+    except UnicodeDecodeError:
+        return (secret,)
+    in_json = [json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)]
+    pages = [html.escape(text), html.escape(text).replace("&#x27;", "&#39;"), html.escape(text, quote=False)]
+    urls = [quote(text), quote(text, safe=""), quote_plus(text)]
+    forms = (*in_json, *(form.replace("/", "\\/") for form in in_json), *pages, *urls)
+    return (secret, *(form.encode("utf-8") for form in forms))

@@ -123,7 +123,7 @@ def _body(spec: JobSpec, limits: Limits, faults: list[Fault]) -> bytes | None:
     name, body = given
     if len(body) > limits.body_bytes:
         raise BodyTooLargeError(limits.body_bytes)
-    if body and spec.method in _BODYLESS:
+    if spec.method in _BODYLESS:
         faults.append(Fault(f"/{name}", f"a {spec.method} request has no body: use POST, or leave the body out"))
     return bytes(body)
 

@@ -6,7 +6,9 @@ told from a different one by comparing what is stored, and GCM gives its key awa
 a repeated nonce reveals one thing, that the same text was sealed twice in the same place (RFC 8452, section 9). The
 nonce is a hash of the place, so every place has its own derived keys as well.
 
-An envelope: b"duly", the version 0x01, the length of the key's id, the id, the nonce (12 octets), ciphertext and tag.
+An envelope: b"duly", the version 0x01, the length of the key's id, the id, a check of the key (4 octets), the nonce
+(12), ciphertext and tag. The check tells a wrong key under a right id, which is a mistake of the operator's and to be
+waited out, from bytes that were changed.
 The place (whose, what, where to) is associated data: an envelope that is moved elsewhere does not open.
 """
 
@@ -32,6 +34,7 @@ KEY_BYTES = 32
 _MAGIC = b"duly\x01"
 _NEVER_EMPTY = b"\0"
 """In front of every text: with OpenSSL before 3.5 `cryptography` refuses an empty one (pyca/cryptography#10808)."""
+_CHECK_BYTES = 4
 _NONCE_BYTES = 12
 _TAG_BYTES = 16
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
@@ -52,6 +55,14 @@ class KeyMissingError(SealedError):
         super().__init__(f"encryption key {key_id} is missing: add it to {KEYS_SETTING}, behind the first", key_id)
 
 
+class KeyWrongError(KeyMissingError):
+    """The ring has another key under the id of the one that sealed."""
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(key_id)
+        self.args = (f"encryption key {key_id} is not the key that sealed this: correct it in {KEYS_SETTING}",)
+
+
 class TamperedError(SealedError):
     """The key is there, and what it should open was changed or comes from another place."""
 
@@ -62,10 +73,11 @@ class TamperedError(SealedError):
 class Keyring:
     """The keys of one process, the one that seals first. A ring without keys seals nothing: `seals` is False."""
 
-    __slots__ = ("_keys", "first")
+    __slots__ = ("_checks", "_keys", "first")
 
     def __init__(self, keys: Iterable[tuple[str, bytes]] = ()) -> None:
         self._keys: dict[str, AESGCMSIV] = {}
+        self._checks: dict[str, bytes] = {}
         for key_id, key in keys:
             if not _ID.fullmatch(key_id):
                 raise InvalidInputError(f"{KEYS_SETTING}: a key's id is 1 to 32 letters, digits, - and _")
@@ -74,6 +86,7 @@ class Keyring:
             if len(key) != KEY_BYTES:
                 raise InvalidInputError(f"{KEYS_SETTING}: key {key_id} has {len(key)} bytes: it must have {KEY_BYTES}")
             self._keys[key_id] = _cipher(key)
+            self._checks[key_id] = hashlib.sha256(b"duly key check" + key).digest()[:_CHECK_BYTES]
         self.first: str | None = next(iter(self._keys), None)
 
     @classmethod
@@ -104,18 +117,21 @@ class Keyring:
         if cipher is None:
             raise KeyMissingError(name)
         nonce = hashlib.sha256(place).digest()[:_NONCE_BYTES]
-        head = _MAGIC + bytes((len(name),)) + name.encode("ascii")
+        head = _MAGIC + bytes((len(name),)) + name.encode("ascii") + self._checks[name]
         return head + nonce + cipher.encrypt(nonce, _NEVER_EMPTY + plain, head + place)
 
     def open(self, envelope: bytes, place: bytes) -> bytes:
-        """What was sealed for this place. Raises KeyMissingError or TamperedError."""
+        """What was sealed for this place. Raises KeyMissingError (also for a wrong key) or TamperedError."""
         name = sealed_with(envelope)
         if name is None:
             raise TamperedError("?")
         cipher = self._keys.get(name)
         if cipher is None:
             raise KeyMissingError(name)
-        end = len(_MAGIC) + 1 + len(name)
+        at = len(_MAGIC) + 1 + len(name)
+        end = at + _CHECK_BYTES
+        if envelope[at:end] != self._checks[name]:
+            raise KeyWrongError(name)
         nonce, sealed = envelope[end : end + _NONCE_BYTES], envelope[end + _NONCE_BYTES :]
         try:
             return cipher.decrypt(nonce, sealed, envelope[:end] + place)[len(_NEVER_EMPTY) :]
@@ -142,7 +158,7 @@ def sealed_with(envelope: bytes) -> str | None:
         return None
     end = start + envelope[start - 1]
     name = envelope[start:end].decode("ascii", "replace")
-    whole = len(envelope) >= end + _NONCE_BYTES + _TAG_BYTES
+    whole = len(envelope) >= end + _CHECK_BYTES + _NONCE_BYTES + _TAG_BYTES
     return name if whole and _ID.fullmatch(name) else None
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from duly.service.keyring import Keyring, SealedError, TamperedError, place_of
 from duly.service.redaction import Redaction
 from duly.service.views import is_secret_header
 
+_QUOTED = re.compile(r'"([^"]+)"')  # as in Digest
 _SHORTEST_HIDDEN = 8
 """Shorter values are not searched for in answers: a mask over every "true" says more than it hides."""
 
@@ -143,7 +145,7 @@ def _opened_headers(keyring: Keyring, payload: Mapping[str, Any], job_id: Any, p
 
 
 def _hidden(payload: Any, redaction: Redaction) -> tuple[bytes, ...]:
-    """Values of secret headers, whole and without a leading scheme ("Bearer …")."""
+    """Values of secret headers: whole, without a leading scheme ("Bearer …"), each cookie, each quoted part."""
     headers = payload.get("headers") if isinstance(payload, dict) else None
     pairs = headers if isinstance(headers, list) else []  # SQL can store anything: whoever sends it will refuse it
     values = [
@@ -154,8 +156,16 @@ def _hidden(payload: Any, redaction: Redaction) -> tuple[bytes, ...]:
         and all(isinstance(part, str) for part in pair)
         and (is_secret_header(pair[0]) or redaction.names(pair[0]))
     ]
-    parts = {part.encode() for value in values for part in (value, value.rpartition(" ")[2])}
+    parts = {part.encode() for value in values for part in _parts(value)}
     return tuple(sorted(part for part in parts if len(part) >= _SHORTEST_HIDDEN))
+
+
+def _parts(value: str) -> Iterator[str]:
+    yield value
+    yield value.rpartition(" ")[2]
+    yield from _QUOTED.findall(value)
+    if ";" in value or "=" in value:
+        yield from (cookie.partition("=")[2].strip(' "') for cookie in value.split(";"))
 
 
 def _kept_report(keyring: Keyring, opened: Opened, report: Report) -> Report:

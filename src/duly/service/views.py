@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from duly.model import FINAL, NewJob, State, Unique
@@ -11,35 +12,23 @@ from duly.queue import JobView, Owner
 
 MASK = "***"
 
-# Headers whose value is a credential by their nature. Delivered intact, hidden on read.
-SECRET_HEADERS = frozenset(
+# A header's value is a credential if a word of its name says so (X-Session-Id), or if it is a key of one of these kinds
+# (X-Goog-Api-Key, but not Idempotency-Key). Delivered intact, hidden on read.
+SECRET_WORDS = frozenset(
     {
-        "api-key",
-        "apikey",
-        "authorization",
-        "cookie",
-        "proxy-authorization",
-        "set-cookie",
-        "x-access-token",
-        "x-amz-security-token",
-        "x-api-key",
-        "x-api-token",
-        "x-auth-key",
-        "x-auth-token",
-        "x-csrf-token",
-        "x-functions-key",
-        "x-gitlab-token",
-        "x-goog-api-key",
-        "x-hub-signature",
-        "x-hub-signature-256",
-        "x-secret",
-        "x-shopify-access-token",
-        "x-token",
-        "x-vault-token",
-        "x-xsrf-token",
+        "accesskey", "apikey", "assertion", "auth", "authentication", "authorization", "bearer", "cookie", "cookie2",
+        "credential", "credentials", "csrf", "dpop", "hmac", "jwt", "otp", "pass", "passcode", "passphrase", "passwd",
+        "password", "pin", "privatekey", "pwd", "secret", "secretkey", "session", "sessionid", "sid", "signature",
+        "sso", "token", "xsrf",
     }
-)
-_SECRET_ENDINGS = ("-api-key", "-apikey", "-authorization", "-password", "-secret", "-token")
+)  # fmt: skip
+SECRET_KINDS_OF_KEY = frozenset(
+    {
+        "access", "account", "admin", "api", "app", "auth", "client", "encryption", "functions", "license", "master",
+        "private", "secret", "service", "signature", "signing", "subscription", "token", "user", "webhook",
+    }
+)  # fmt: skip
+_SECRET_ENDINGS = ("token", "secret", "password", "apikey")  # XToken, AccessToken
 
 
 def masked_headers(headers: Iterable[Any]) -> list[list[str]]:
@@ -49,8 +38,10 @@ def masked_headers(headers: Iterable[Any]) -> list[list[str]]:
 
 def is_secret_header(name: str) -> bool:
     """Whether a header's value is a credential, by its name."""
-    plain = name.lower().replace("_", "-")
-    return plain in SECRET_HEADERS or plain.endswith(_SECRET_ENDINGS)
+    words = name.lower().replace("_", "-").replace(".", "-").split("-")
+    if not SECRET_WORDS.isdisjoint(words) or words[-1].endswith(_SECRET_ENDINGS):
+        return True
+    return any(word == "key" and before in SECRET_KINDS_OF_KEY for before, word in pairwise(words))
 
 
 def retry_plan(job: JobView) -> tuple[timedelta, ...]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import json
+import urllib.parse
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -169,3 +172,37 @@ def test_masking_covers_every_text_form_and_keeps_the_length() -> None:
         data = b"<" + form + b">"
         assert masked(data, [secret]) == b"<" + b"*" * len(form) + b">"
     assert masked(b"nothing here", [secret, b"short"]) == b"nothing here"
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        lambda text: text,
+        lambda text: text.replace("tok", "TOK"),
+        json.dumps,
+        lambda text: json.dumps(text, ensure_ascii=False),
+        lambda text: json.dumps(text).replace("/", "\\/"),
+        urllib.parse.quote,
+        lambda text: urllib.parse.quote(text, safe=""),
+        urllib.parse.quote_plus,
+        lambda text: urllib.parse.quote(text).lower(),
+        html.escape,
+        lambda text: html.escape(text).replace("&#x27;", "&#39;"),
+    ],
+)
+def test_masking_covers_what_targets_echo(echo: Callable[[str], str]) -> None:
+    """As text in other letters, in JSON, in a URL, in a page; what stands around it stays."""
+    secret = "tok-S3CR3T é/&\"q'+x="
+    shown = masked(f"before {echo(secret)} after".encode(), [secret.encode()])
+    assert b"s3cr3t" not in shown.lower()
+    assert shown.startswith(b"before ")
+    assert shown.endswith(b" after")
+    assert len(shown) == len(f"before {echo(secret)} after".encode())
+
+
+@pytest.mark.parametrize("status", [0, 99, 600, 999])
+def test_what_is_no_status_counts_as_a_server_error(status: int) -> None:
+    """RFC 9110, section 15; also in a list of classes."""
+    assert classify_response(status, [], "default", NOW).kind == "retry"
+    assert classify_response(status, [], ("5xx",), NOW).kind == "retry"
+    assert classify_response(status, [], ("4xx",), NOW).kind == "bury"

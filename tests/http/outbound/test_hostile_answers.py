@@ -96,6 +96,30 @@ async def test_endless_body_is_cut_and_the_connection_closed() -> None:
     assert peak < 8 << 20
 
 
+@pytest.mark.parametrize("framing", [b"2;" + b"a" * 4094, b"0" * 4096, b"1;" + b"e" * 60_000 + b"\r\na\r\n"])
+async def test_framing_without_end_is_cut_off_long_before_the_deadline(framing: bytes) -> None:
+    """Chunk extensions and leading zeros are no body, and are counted all the same: a target that pours them out takes
+    a moment and a few MB (what buffers hold), not all there is until the deadline."""
+    sent = 0
+
+    async def handler(_: Received, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        more = framing if framing.endswith(b"\r\n") else framing[-1:] * 4096
+        writer.write(framing)
+        while True:
+            writer.write(more)
+            await writer.drain()
+            sent += len(more)
+
+    async with raw_server(handler) as server:
+        began = time.monotonic()
+        outcome = await deliver(make_job(server.url(), timeout_s=30))
+        assert time.monotonic() - began < 10
+    assert isinstance(outcome, Success)
+    assert sent < 16 << 20
+
+
 @pytest.mark.parametrize("coding", ["gzip", "br", "zstd", "gzip, gzip", "nonsense"])
 async def test_fo_066_compressed_answers_are_never_unpacked(coding: str) -> None:
     """FO-066: a bomb stays a few bytes: identity is asked for, and raw bytes are kept whatever came."""
