@@ -252,6 +252,7 @@ class Target:
     """Job and attempt of each request."""
     timestamps: list[int] = field(default_factory=list)
     """What each request was signed with: `webhook-timestamp`."""
+    signatures: list[str] = field(default_factory=list)
     answered: list[tuple[str, int]] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
 
@@ -296,6 +297,7 @@ def _handler(target: Target) -> type[BaseHTTPRequestHandler]:
             self.rfile.read(int(self.headers.get("content-length", 0)))
             which = (self.headers["Duly-Job-Id"], int(self.headers["Duly-Attempt"]))
             target.timestamps.append(int(self.headers["webhook-timestamp"]))
+            target.signatures.append(self.headers.get("webhook-signature", ""))
             target.attempts.append(which)
             status = target.answers.pop(0) if target.answers else 200
             target.released.wait(LIMIT_S)

@@ -1,0 +1,59 @@
+"""`duly keys signing`: the signing secrets that a receiver of deliveries verifies with, and changing them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from duly.cli.console import note, say
+from duly.cli.jobs import with_database
+from duly.cli.keyrings import keyring_if_needed
+from duly.cli.options import DatabaseUrl, EncryptionKeys, Home, NoEncryption, Schema
+from duly.http import encode_secret
+from duly.model.errors import InvalidInputError
+from duly.queue import Database
+from duly.schema import DEFAULT_SCHEMA
+from duly.service import ensure_default, list_secrets, rotate_secret
+from duly.service.durations import parse_duration
+from duly.service.faults import FieldError
+from duly.service.secrets import SigningSecret
+
+
+def signing(
+    account: Annotated[
+        str, typer.Option("--account", help="The account, and its project of the same name.")
+    ] = "default",
+    rotate: Annotated[
+        bool, typer.Option("--rotate", help="Make a new one; the others go on signing beside it for --overlap.")
+    ] = False,
+    overlap: Annotated[str, typer.Option("--overlap", help="For how long, such as 24h; 0 ends them at once.")] = "24h",
+    encryption_keys: EncryptionKeys = None,
+    no_encryption: NoEncryption = False,
+    database_url: DatabaseUrl = None,
+    home: Home = None,
+    schema: Schema = DEFAULT_SCHEMA,
+) -> None:
+    """Print the signing secrets of an account's project, the newest first: give them to receivers of its deliveries."""
+    lasts = _read_overlap(overlap)
+    keyring = keyring_if_needed(encryption_keys, no_encryption, home)
+
+    async def look(db: Database) -> list[SigningSecret]:
+        project_id = (await ensure_default(db, account, keyring=keyring)).owner.project_id
+        if rotate:
+            await rotate_secret(db, project_id, overlap=lasts, keyring=keyring)
+        return await list_secrets(db, project_id, keyring=keyring)
+
+    secrets = with_database(look, database_url, home, schema)
+    note(f"{len(secrets)} of account {account}; whoever has one can forge its deliveries")
+    for secret in secrets:
+        ends = "" if secret.expires_at is None else f"  signs until {secret.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+        say(encode_secret(secret.secret) + ends)
+
+
+def _read_overlap(text: str) -> timedelta:
+    try:
+        return timedelta(0) if text == "0" else parse_duration(text)
+    except FieldError as error:
+        raise InvalidInputError(f"--overlap {error}") from error
