@@ -43,9 +43,10 @@ class SystemResolver:
         self, hosts: HostsFile | None = None, nameservers: Sequence[str] | None = None, **options: Any
     ) -> None:
         self._hosts = hosts or HostsFile()
-        # Given explicitly, so that RES_OPTIONS and LOCALDOMAIN have nothing left to decide. Four tries, since c-ares
-        # makes the first as short as a quarter of a second where others are answered quickly, and doubles from there.
-        settings: dict[str, Any] = {"timeout": 2.0, "tries": 4, "domains": [], "ndots": 1, "rotate": False, **options}
+        # Given explicitly, so that RES_OPTIONS and LOCALDOMAIN have nothing left to decide. Six tries, since c-ares
+        # makes the first as short as a quarter of a second where others are answered quickly, and from there doubles
+        # at random: with four the last question could go out within the first second. The five seconds are ours.
+        settings: dict[str, Any] = {"timeout": 2.0, "tries": 6, "domains": [], "ndots": 1, "rotate": False, **options}
         self._dns = aiodns.DNSResolver(nameservers, **settings)
 
     async def lookup(self, host: str, family: socket.AddressFamily) -> Sequence[str]:
