@@ -32,6 +32,7 @@ GROWTH_LIMIT_BYTES = 20 << 20
 QUICK_ANSWERS = 300  # --quick: those only, half the limit, and without the cases that wait for the deadline
 DEADLINE_S = 0.5
 AT_ONCE = 8
+START_LIMIT_S = 60.0
 SOCKETS_LEFT = 20  # what the process itself has open, and a little
 _BODIES = {case.body_bytes: bytes(case.body_bytes) for case in CASES}  # shared: the memory asked about is not our own
 _accounts = itertools.count(1)
@@ -162,8 +163,9 @@ def main() -> int:
         folder = Path(name)
         server = subprocess.Popen([sys.executable, "-m", "bench.hostile_server", name])
         try:
+            give_up = time.monotonic() + START_LIMIT_S
             while not (folder / "ports.json").exists():
-                if server.poll() is not None:
+                if server.poll() is not None or time.monotonic() > give_up:
                     return 2
                 time.sleep(0.05)
             return asyncio.run(measure(folder, cases, answers, limit_bytes, is_timed=not told.quick))

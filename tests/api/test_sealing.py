@@ -176,6 +176,16 @@ async def test_a_delivery_sends_what_was_given_and_keeps_no_secret(database: Dat
         assert await unfinished_by_key(database) == {RINGS["new"].first: 1}
 
 
+async def test_the_job_that_keeps_a_unique_key_is_shown_as_by_its_id(database: Database) -> None:
+    """What is no secret shows in both answers; a secret in neither."""
+    async with served(database, RINGS["new"]) as api:
+        sent = {"url": TARGET, "unique_key": "k", "on_conflict": "keep", "headers": {"X-A": "visible", "Cookie": "c=1"}}
+        made = (await api.post("/v1/jobs", sent)).json()
+        kept = await api.post("/v1/jobs", sent)
+        assert (kept.status_code, kept.json()) == (200, await api.job(made["id"]))
+        assert kept.json()["headers"] == [["X-A", "visible"], ["Cookie", "***"]]
+
+
 async def test_parts_of_secret_headers_are_masked_too(database: Database, worker: Worker) -> None:
     """One cookie of several, one quoted part of Digest: what a target picks out is as secret as the whole."""
     cookies, digest = "sid=s3cr3t-cookie; theme=dark-theme", 'Digest username="someone", response="s3cr3t-digest"'

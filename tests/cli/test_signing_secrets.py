@@ -25,7 +25,7 @@ def test_a_secret_is_shown_and_rotated_with_an_overlap(
     target.came(1)
     assert len(target.signatures[0].split()) == 2
     assert worker.stop().code == 0
-    [third] = duly("keys", "signing", "--rotate", "--overlap", "0", *given).out.split()
+    [third] = duly("keys", "signing", "--rotate", "--overlap", "0s", *given).out.split()
     assert third not in (first, second)
     assert third.encode() not in b"".join(sql(database_url, "select secret from duly.signing_secret"))
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from duly.model.errors import DatabaseUnavailableError
-from duly.queue import Database, DatabaseClock
+from duly.queue import Database, DatabaseClock, Executor
 
 THEN = datetime(2031, 5, 4, 3, 2, 1, tzinfo=UTC)
 
@@ -32,7 +32,7 @@ class Asked:
 async def test_time_goes_on_from_the_last_answer_whatever_the_wall_clock_says() -> None:
     """From the middle of the question, by the monotonic clock; a database that is away changes nothing."""
     asked = Asked()
-    clock = DatabaseClock(asked, monotonic=lambda: asked.monotonic_s)  # type: ignore[arg-type]  # it asks for one value
+    clock = DatabaseClock(cast("Executor", asked), monotonic=lambda: asked.monotonic_s)
     await clock.look()
     assert clock.now() == THEN + timedelta(seconds=1)
     asked.monotonic_s += 3600
@@ -48,7 +48,7 @@ async def test_before_the_first_answer_it_is_the_time_of_this_machine() -> None:
     """Nothing waits for it."""
     asked = Asked()
     asked.away = True
-    clock = DatabaseClock(asked, monotonic=lambda: asked.monotonic_s)  # type: ignore[arg-type]
+    clock = DatabaseClock(cast("Executor", asked), monotonic=lambda: asked.monotonic_s)
     await clock.look()
     assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=5)
 

@@ -26,6 +26,7 @@ from pydantic import (
     model_validator,
 )
 
+from duly.http.headers import is_header_name
 from duly.model import Backoff, RetryPolicy
 from duly.model.jobs import DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT, QUEUE_NAME
 from duly.service.durations import parse_duration, show_duration
@@ -37,7 +38,6 @@ from duly.service.redaction import Redaction
 _YEAR = timedelta(days=366)
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 _CLASS = re.compile(r"[345]xx", re.ASCII)
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}", re.ASCII)
 _DURATION = {
     "anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}],
     "description": 'seconds as a number, or a string such as "10m", "1h30m", "500ms"',
@@ -77,7 +77,7 @@ def _queue(value: str) -> str:
 
 
 def _header_name(value: str) -> str:
-    if not _HEADER_NAME.fullmatch(value):
+    if not is_header_name(value):
         raise FieldError("must be the name of a header: letters, digits and hyphens")
     return value
 

@@ -85,7 +85,7 @@ async def create_job(request: Request, caller: Writer, services: ServicesHere) -
         holder = await get_job(services.database, caller.owner, shown)
         if holder is None:  # it has ended and was pruned; its key is held for a time still
             raise UniqueKeyTakenError(job.unique.key if job.unique else "", shown)
-        return JSONResponse(job_json(holder), 200, headers)
+        return JSONResponse(job_json(services.opened(holder)), 200, headers)
     if enqueued.result == "repeated":
         headers["idempotency-replayed"] = "true"
     return JSONResponse(job_json(await _stored(services, caller.owner, job, enqueued)), 201, headers)

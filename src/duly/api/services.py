@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -10,9 +11,9 @@ from fastapi import Depends, Request
 
 from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
+from duly.model.reminding import Reminder
 from duly.queue import Database, DatabaseClock, JobView
 from duly.service import Creator, Gatekeeper, Keyring, SealedError
-from duly.service.reminding import Reminder
 from duly.service.sealing import closed_view, opened_view
 
 log = logging.getLogger("duly.api")
@@ -29,7 +30,7 @@ class Services:
     gatekeeper: Gatekeeper
     keyring: Keyring
     clock: DatabaseClock
-    reminder: Reminder = field(default_factory=Reminder)
+    reminder: Reminder = field(default_factory=lambda: Reminder(time.monotonic))
 
     def opened(self, job: JobView) -> JobView:
         """A job that was read, its header values in the clear; without them if they cannot be opened here."""

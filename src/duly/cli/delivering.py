@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from uuid import UUID
@@ -11,9 +12,9 @@ from duly.http import Deliverer
 from duly.model.errors import DatabaseUnavailableError
 from duly.model.jobs import ClaimedJob
 from duly.model.outcomes import Bury, Outcome, Report, Snooze
+from duly.model.reminding import Reminder
 from duly.model.states import DeadReason
 from duly.service import KeyMissingError, Keyring, SealedError, SigningSecrets, TamperedError
-from duly.service.reminding import Reminder
 from duly.service.sealing import kept_outcome, opened_claim
 
 log = logging.getLogger("duly.cli")
@@ -30,7 +31,7 @@ def sealed_delivery(
     While a key is missing, or the secrets cannot be read, the target is not asked and the job keeps its attempt; the
     log says so every half minute. A job whose stored request was tampered with is dead.
     """
-    reminder = reminder or Reminder()
+    reminder = reminder or Reminder(time.monotonic)
 
     def tell(error: SealedError, job_id: UUID) -> None:
         if reminder.is_due(error.key_id):

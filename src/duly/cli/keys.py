@@ -11,7 +11,7 @@ from duly.cli import encryption, signing
 from duly.cli.console import note, print_json, print_table, say
 from duly.cli.jobs import parsed_id, with_database
 from duly.cli.keyrings import keyring_if_needed
-from duly.cli.options import AsJson, DatabaseUrl, EncryptionKeys, Home, NoEncryption, Schema
+from duly.cli.options import Account, AsJson, DatabaseUrl, EncryptionKeys, Home, NoEncryption, Schema
 from duly.model.errors import InvalidInputError, NotFoundError
 from duly.queue import Database
 from duly.schema import DEFAULT_SCHEMA
@@ -20,10 +20,6 @@ from duly.service import SCOPES, CreatedKey, KeyInfo, create_key, ensure_default
 app = typer.Typer(help="Make and revoke API keys; the keys that seal secrets at rest.", no_args_is_help=True)
 app.add_typer(encryption.app, name="encryption")
 app.command("signing")(signing.signing)
-
-Account = Annotated[
-    str, typer.Option("--account", help="The account, and its project of the same name; made if it is not there.")
-]
 
 
 @app.command()

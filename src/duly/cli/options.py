@@ -120,6 +120,9 @@ BreakerLongestPause = Annotated[
         help="The pause doubles with each probe that fails, up to this.",
     ),
 ]
+Account = Annotated[
+    str, typer.Option("--account", help="The account, and its project of the same name; made if it is not there.")
+]
 LogFormat = Annotated[str, typer.Option("--log-format", envvar="DULY_LOG_FORMAT", help="text or json.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, not only what goes wrong.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -141,17 +144,18 @@ def read_breaker(failures: int, over: str, pause: str, longest_pause: str) -> Br
     """When a breaker opens and how it probes, as typed. Raises InvalidInputError for what makes no sense."""
     return BreakerSettings(
         failures,
-        _duration("--breaker-over", over),
-        _duration("--breaker-pause", pause),
-        _duration("--breaker-longest-pause", longest_pause),
+        read_duration("--breaker-over", over),
+        read_duration("--breaker-pause", pause),
+        read_duration("--breaker-longest-pause", longest_pause),
     )
 
 
 def _kept_for(option: str, text: str) -> timedelta | None:
-    return None if text == "forever" else _duration(option, text, ", or forever")
+    return None if text == "forever" else read_duration(option, text, ", or forever")
 
 
-def _duration(option: str, text: str, otherwise: str = "") -> timedelta:
+def read_duration(option: str, text: str, otherwise: str = "") -> timedelta:
+    """A duration as typed. Raises InvalidInputError that names the option."""
     try:
         return parse_duration(text)
     except FieldError as error:

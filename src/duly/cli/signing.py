@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -10,25 +9,20 @@ import typer
 from duly.cli.console import note, say
 from duly.cli.jobs import with_database
 from duly.cli.keyrings import keyring_if_needed
-from duly.cli.options import DatabaseUrl, EncryptionKeys, Home, NoEncryption, Schema
+from duly.cli.options import Account, DatabaseUrl, EncryptionKeys, Home, NoEncryption, Schema, read_duration
 from duly.http import encode_secret
-from duly.model.errors import InvalidInputError
 from duly.queue import Database
 from duly.schema import DEFAULT_SCHEMA
 from duly.service import ensure_default, list_secrets, rotate_secret
-from duly.service.durations import parse_duration
-from duly.service.faults import FieldError
 from duly.service.secrets import SigningSecret
 
 
 def signing(
-    account: Annotated[
-        str, typer.Option("--account", help="The account, and its project of the same name.")
-    ] = "default",
+    account: Account = "default",
     rotate: Annotated[
         bool, typer.Option("--rotate", help="Make a new one; the others go on signing beside it for --overlap.")
     ] = False,
-    overlap: Annotated[str, typer.Option("--overlap", help="For how long, such as 24h; 0 ends them at once.")] = "24h",
+    overlap: Annotated[str, typer.Option("--overlap", help="For how long, such as 24h; 0s ends them at once.")] = "24h",
     encryption_keys: EncryptionKeys = None,
     no_encryption: NoEncryption = False,
     database_url: DatabaseUrl = None,
@@ -36,7 +30,7 @@ def signing(
     schema: Schema = DEFAULT_SCHEMA,
 ) -> None:
     """Print the signing secrets of an account's project, the newest first: give them to receivers of its deliveries."""
-    lasts = _read_overlap(overlap)
+    lasts = read_duration("--overlap", overlap)
     keyring = keyring_if_needed(encryption_keys, no_encryption, home)
 
     async def look(db: Database) -> list[SigningSecret]:
@@ -50,10 +44,3 @@ def signing(
     for secret in secrets:
         ends = "" if secret.expires_at is None else f"  signs until {secret.expires_at:%Y-%m-%d %H:%M:%S} UTC"
         say(encode_secret(secret.secret) + ends)
-
-
-def _read_overlap(text: str) -> timedelta:
-    try:
-        return timedelta(0) if text == "0" else parse_duration(text)
-    except FieldError as error:
-        raise InvalidInputError(f"--overlap {error}") from error

@@ -65,6 +65,11 @@ def check_method(method: str) -> str:
     return method
 
 
+def is_header_name(name: str) -> bool:
+    """Whether any message may have a header of this name (RFC 9110, section 5.1), also one that users may not set."""
+    return len(name) <= MAX_NAME_OCTETS and _TOKEN.fullmatch(name) is not None
+
+
 def _check_name(name: str, at: int) -> None:
     why = fault_of_name(name) if len(name) <= MAX_NAME_OCTETS else _TOO_LONG
     if why is not None:

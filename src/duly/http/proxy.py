@@ -27,12 +27,12 @@ from duly.http.addresses import Address
 from duly.http.errors import AddressRefusedError, DnsError, ProxyRefusedError
 from duly.http.resolver import Resolver
 from duly.model.errors import InvalidInputError
+from duly.model.reminding import Reminder
 
 log = logging.getLogger("duly.http")
 
 PROXY_SETTING = "DULY_EGRESS_PROXY"
 HEAD_LIMIT_BYTES = 16 * 1024
-REMIND_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,7 @@ class Tunnels:
     def __init__(self, proxy: EgressProxy, resolver: Resolver, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._proxy = proxy
         self._resolver = resolver
-        self._clock = clock
-        self._told_at: dict[tuple[str, int | None], float] = {}
+        self._reminder = Reminder(clock)
 
     async def open(self, address: Address, port: int) -> socket.socket:
         """A socket joined to an address that the caller has vetted. The caller limits the time and closes the socket.
@@ -166,9 +165,7 @@ class Tunnels:
 
     def _tell(self, error: ProxyRefusedError) -> None:
         """One line in half a minute for each way to fail, not one per attempt."""
-        now, why = self._clock(), (error.strerror or "", error.status)
-        if why not in self._told_at or now - self._told_at[why] >= REMIND_EVERY_S:
-            self._told_at[why] = now
+        if self._reminder.is_due((error.strerror, error.status)):
             fields = {"proxy": f"{self._proxy.host}:{self._proxy.port}", "status": error.status}
             log.warning(error.strerror, extra=fields)
 

@@ -205,7 +205,7 @@ async def test_kept_connection_with_something_unread_is_not_used(act: Callable[[
             server.then(act)  # the loop does not turn between this and the next request
             outcome = await deliverer.deliver(make_job(url, attempt=8))
         assert isinstance(outcome, Success)
-        assert "resent" not in outcome.report.detail  # type: ignore[union-attr]
+        assert "resent" not in report_of(outcome).detail
         assert len(server.requests) == 2
 
 

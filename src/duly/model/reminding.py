@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 REMIND_EVERY_S = 30.0
 
 
 class Reminder:
-    """Remembers when each thing was said last."""
+    """Remembers when each thing was said last, by a monotonic clock in seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._told: dict[str, float] = {}
+        self._told: dict[Hashable, float] = {}
 
-    def is_due(self, what: str) -> bool:
+    def is_due(self, what: Hashable) -> bool:
         """Whether it is time to say this; whoever asks says it then."""
         now = self._clock()
         if now - self._told.get(what, -REMIND_EVERY_S) < REMIND_EVERY_S:
