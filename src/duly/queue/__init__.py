@@ -10,6 +10,7 @@ from duly.queue.changing import Change, Changed, change_job
 from duly.queue.control import cancel, redrive, run_now
 from duly.queue.database import Database, Executor, Session
 from duly.queue.enqueue import Enqueued, Owner, enqueue
+from duly.queue.events import Event, events_between
 from duly.queue.finding import JobFilter, Page, find_ids, look_at
 from duly.queue.idempotency import (
     IdempotencyKey,
@@ -60,6 +61,7 @@ __all__ = [
     "Conservation",
     "Database",
     "Enqueued",
+    "Event",
     "Executor",
     "Health",
     "IdempotencyKey",
@@ -90,6 +92,7 @@ __all__ = [
     "drop_day",
     "end_unread_claims",
     "enqueue",
+    "events_between",
     "find_ids",
     "forget_idempotency",
     "forget_redrives",

@@ -11,7 +11,7 @@ begin
     select d.day from (
         select to_date(right(c.relname, 8), 'YYYYMMDD') as day
         from pg_inherits i join pg_class c on c.oid = i.inhrelid
-        where i.inhparent = 'duly.job'::regclass) d
+        where i.inhparent = 'duly.job'::regclass offset 0) d   -- "offset 0": no other table's name is read as a day
     where d.day < (now() at time zone 'utc')::date - 1
       and (d.day + 1)::timestamp at time zone 'utc' <= now() - least(p_keep, p_keep_dead)
     order by d.day;
