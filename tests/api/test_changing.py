@@ -79,7 +79,8 @@ async def test_each_part_can_be_changed(api: Api, database: Database, worker: Wo
 async def test_one_part_alone_leaves_the_others(api: Api, database: Database) -> None:
     """One field at a time: nothing else moves, the body stays to the byte."""
     job = await api.create(delay=3600, json={"n": 1}, headers={"Authorization": "Bearer s3cr3t"}, tags=["a"])
-    for change in ({"priority": 9}, {"tags": []}, {"retry": {"max_attempts": 2}}, {"headers": {"X-C": "3"}}):
+    changes: list[Any] = [{"priority": 9}, {"tags": []}, {"retry": {"max_attempts": 2}}, {"headers": {"X-C": "3"}}]
+    for change in changes:
         assert (await patch(api, job["id"], change)).status_code == 200
         stored = await get_job(database, api.project.owner, UUID(job["id"]), include_body=True)
         assert stored is not None
