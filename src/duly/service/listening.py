@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 
+import asyncpg
+
 from duly.model.errors import DatabaseUnavailableError
 from duly.queue import Database, Event, events_between, server_now
 
@@ -90,7 +92,7 @@ class EventHub:
             try:
                 while await self._step():
                     pass
-            except DatabaseUnavailableError as error:
+            except (DatabaseUnavailableError, asyncpg.PostgresError) as error:
                 log.warning("events cannot be read", extra={"error": str(error)})
             await asyncio.sleep(self._every_s)
 
