@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from bench import claim, deliver, drain, dump, held, latency, standing
+from bench import claim, deliver, drain, dump, held, ingest, latency, standing
 from bench.finding import Finding
 from bench.setting import Setting
 
@@ -13,6 +13,7 @@ PROGRAMS: dict[str, Callable[[Setting], Coroutine[Any, Any, Finding]]] = {
     "drain": drain.run,
     "latency": latency.run,
     "deliver": deliver.run,
+    "ingest": ingest.run,
     "claim": claim.run,
     "held": held.run,
     "standing": standing.run,

@@ -28,6 +28,13 @@ _KEYS = {
     "queue_pkey": ("project_id =", "name ="),
     "breaker_pkey": ("account_id =", "host ="),
 }
+# the same for the partitions' indexes, by what their names contain; a list's walk begins at a place and has a limit
+_KEYS_OF_FACTS = {
+    "_project_id_id_idx": ("ROW(project_id, id) <", "project_id >="),
+    "_project_id_unique_key_id_idx": ("project_id =", "unique_key =", "id <"),
+    "job_tag_": ("project_id =", "tag ="),
+    "_account_id_state_job_id_idx": ("account_id =", "state =", "job_id <"),
+}
 _FACTS = ("job", "attempt", "outcome")
 # A row per worker process, or per retired segment above the floor: few, and not of the kind that grows with age.
 _SMALL = {
@@ -109,7 +116,7 @@ def faults(plan: Plan) -> list[str]:
 
 def _fault(node: dict[str, Any]) -> str | None:
     kind, table, index = node["Node Type"], node.get("Relation Name", ""), node.get("Index Name", "")
-    if table in _SMALL or index in _SMALL_INDEXES:
+    if table.startswith("pg_") or index.startswith("pg_") or table in _SMALL or index in _SMALL_INDEXES:
         return None
     if kind in ("Bitmap Index Scan", "Bitmap Heap Scan"):
         return f"{kind} on {table or index}"
@@ -119,7 +126,9 @@ def _fault(node: dict[str, Any]) -> str | None:
         return f"Tid Scan on {table} without a list"
     if kind in ("Index Scan", "Index Only Scan"):
         condition = str(node.get("Index Cond", ""))
-        keys = _KEYS.get(index) or (("id =",) if index.startswith("job_") else ("job_id =",))
-        if not all(key in condition for key in keys):
+        of_facts = (keys for part, keys in _KEYS_OF_FACTS.items() if part in index)
+        keys = _KEYS.get(index) or next(of_facts, None) or (("id =",) if index.startswith("job_") else ("job_id =",))
+        by_key = "_project_id_id_idx" in index and "(project_id = " in condition and "(id = " in condition
+        if not by_key and not all(key in condition for key in keys):
             return f"{kind} by {index} bounded only by {condition or 'nothing'}"
     return None

@@ -5,23 +5,35 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 import duly
-from duly.api import health, jobs
+from duly.api import batch, bulk, changing, events, health, jobs
+from duly.api.batch import BatchInput
+from duly.api.bulk import BulkInput
 from duly.api.documents import ProblemDocument
-from duly.api.inputs import JobInput
+from duly.api.inputs import ChangeInput, JobInput
 from duly.api.problems import install_problems
 from duly.api.services import Services
 from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
 from duly.queue import Database, DatabaseClock
 from duly.service import NO_KEYRING, Creator, Gatekeeper, Keyring
+from duly.service.listening import EventHub
 from duly.upkeep.running import every
+
+_READ_BY_HAND: list[tuple[type[BaseModel], Literal["validation", "serialization"]]] = [
+    (JobInput, "validation"),
+    (ChangeInput, "validation"),
+    (BatchInput, "validation"),
+    (BulkInput, "validation"),
+    (ProblemDocument, "serialization"),
+]
 
 
 def create_app(
@@ -33,7 +45,7 @@ def create_app(
     """
     creator = Creator(database, keyring=keyring)
     clock = DatabaseClock(database)
-    services = Services(database, policy, settings, creator, Gatekeeper(database), keyring, clock)
+    services = Services(database, policy, settings, creator, Gatekeeper(database), keyring, clock, EventHub(database))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -46,6 +58,7 @@ def create_app(
             stopping.set()
             looking.cancel()  # a question that gets no answer
             await asyncio.wait({looking})
+            await services.hub.close()
             await services.gatekeeper.close()
             await services.creator.close()
 
@@ -60,7 +73,11 @@ def create_app(
     )
     app.state.services = services
     install_problems(app, settings.retry_after_s)
+    app.include_router(bulk.router)  # before the jobs: "bulk" is no job's id
+    app.include_router(batch.router)
     app.include_router(jobs.router)
+    app.include_router(changing.router)
+    app.include_router(events.router)
     app.include_router(health.router)
     _document(app)
     return app
@@ -75,7 +92,7 @@ def _document(app: FastAPI) -> None:
                 title=app.title, version=app.version, routes=app.routes, summary="HTTP requests, run later, reliably"
             )
             _, definitions = models_json_schema(
-                [(JobInput, "validation"), (ProblemDocument, "serialization")],
+                _READ_BY_HAND,
                 ref_template="#/components/schemas/{model}",
             )
             document.setdefault("components", {}).setdefault("schemas", {}).update(definitions["$defs"])

@@ -40,6 +40,15 @@ def check_scope(principal: Principal, scope: Scope) -> None:
         )
 
 
+async def is_still_allowed(request: Request, scope: Scope = "read") -> bool:
+    """Whether the key of a request that goes on for long is still a living one with the scope."""
+    try:
+        check_scope(await _authenticated(request), scope)
+    except Problem:
+        return False
+    return True
+
+
 async def _authenticated(request: Request) -> Principal:
     given = request.headers.getlist("authorization")
     if not given:

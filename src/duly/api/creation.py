@@ -9,11 +9,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from duly.api.inputs import JobInput
+from duly.api.inputs import ChangeInput, JobInput
 from duly.api.problems import Problem
 from duly.api.strict_json import MalformedJsonError, Member, pointer, read_members
 from duly.http.policy import EgressPolicy
 from duly.model import NewJob
+from duly.service.changing import ChangeSpec
 from duly.service.faults import Fault, InvalidJobError
 from duly.service.jobs import Limits, new_http_job
 
@@ -44,6 +45,24 @@ def read_job(text: str, *, now: datetime, policy: EgressPolicy, limits: Limits, 
     if faults or job is None:
         raise InvalidJobError(faults)
     return job
+
+
+def read_change(text: str) -> ChangeSpec:
+    """Read the body of a change. Raises Problem 400 if it is no JSON object, InvalidJobError with all that is wrong."""
+    try:
+        members, faults = read_members(text)
+    except MalformedJsonError as error:
+        raise Problem(400, "malformed", "The body is not JSON", str(error)) from None
+    values = {name: _value(name, member) for name, member in members.items()}
+    try:
+        given = ChangeInput.model_validate(values)
+    except ValidationError as error:
+        raise InvalidJobError([*faults, *_faults(error, values)]) from None
+    if not faults and not any(value is not None for value in values.values()):
+        faults.append(Fault("", "changes nothing: give at least one member"))
+    if faults:
+        raise InvalidJobError(faults)
+    return given.spec()
 
 
 def _value(name: str, member: Member) -> Any:

@@ -71,6 +71,7 @@ class JobDocument(_Document):
     on_success: Annotated[str | None, Field(description="the URL that is told when it has succeeded")]
     on_dead: Annotated[str | None, Field(description="the URL that is told when it is dead")]
     callback_of: Annotated[str | None, Field(description="the job whose outcome this one tells")]
+    replay_of: Annotated[str | None, Field(description="the job that this one was copied from")]
     created_at: Moment
     started_at: Annotated[Moment | None, Field(description="start of the last attempt")]
     finished_at: Moment | None
@@ -90,10 +91,51 @@ class JobDocument(_Document):
 
 
 class JobListDocument(_Document):
-    """A page of jobs, the newest first. `next_cursor` null: there are no more."""
+    """A page of jobs, the newest first. `next_cursor` null: there are no more. A page may be short, or empty, and have
+    one: where no index serves the filter, a call looks at a bounded number of jobs.
+    """
 
     data: list[JobDocument]
     next_cursor: str | None
+
+
+class BatchItemDocument(_Document):
+    """What became of one job of a batch."""
+
+    id: Annotated[str, Field(description="the job; for `kept` the one that holds the unique key")]
+    result: Literal["created", "repeated", "kept"]
+
+
+class BatchDocument(_Document):
+    """What became of the jobs of a batch, in the order given. All of it is committed."""
+
+    data: list[BatchItemDocument]
+
+
+class BulkCountDocument(_Document):
+    """How many jobs a call for many would be about. `complete` false: there may be more, counting stopped at the limit
+    or at what one call may look at.
+    """
+
+    count: int
+    complete: bool
+
+
+class OperationDocument(_Document):
+    """A call for many jobs, and how far it got."""
+
+    id: str
+    call: Literal["cancel", "redrive"]
+    state: Literal["running", "finished"]
+    filter: Annotated[dict[str, Any], Field(description="as it was understood")]
+    limit: int
+    rate: Annotated[float, Field(description="jobs a second at most")]
+    requested_by: Annotated[str, Field(description="the API key's id")]
+    requested_at: Moment
+    looked: Annotated[int, Field(description="at how many jobs it has looked")]
+    done: Annotated[int, Field(description="how many were cancelled or redriven")]
+    refused: Annotated[int, Field(description="how many matched, but had moved on or may not be redriven")]
+    finished_at: Moment | None
 
 
 class AttemptDocument(_Document):
@@ -128,6 +170,7 @@ class FaultDocument(_Document):
     detail: str
     pointer: str | None = None
     parameter: str | None = None
+    index: Annotated[int, Field(description="of the job in a batch, from 0")] | None = None
 
 
 class ProblemDocument(_Document):

@@ -28,6 +28,7 @@ from pydantic import (
 
 from duly.model import Backoff, RetryPolicy
 from duly.model.jobs import DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT, QUEUE_NAME
+from duly.service.changing import ChangeSpec
 from duly.service.durations import parse_duration, show_duration
 from duly.service.faults import FieldError
 from duly.service.jobs import JobSpec
@@ -241,6 +242,15 @@ class RetryInput(_Input):
             on=self.on if self.on is not None else default.on,
         )
 
+    def changed(self, present: RetryPolicy) -> RetryPolicy:
+        """The present rule with the parts that are given."""
+        return RetryPolicy(
+            max_attempts=self.max_attempts or present.max_attempts,
+            backoff=self.backoff.backoff() if self.backoff else present.backoff,
+            max_age=self.max_age or present.max_age,
+            on=self.on if self.on is not None else present.on,
+        )
+
 
 class RedactInput(_Input):
     """What is hidden on every read, beside the standard secret headers. It is delivered intact."""
@@ -254,6 +264,34 @@ class RedactInput(_Input):
     def redaction(self) -> Redaction:
         """The rule that this describes."""
         return Redaction(tuple(dict.fromkeys(self.headers)), self.body, self.response)
+
+
+class ChangeInput(_Input):
+    """What is to be different of a job that waits for its time. What is left out stays."""
+
+    run_at: Moment | None = None
+    headers: Annotated[Headers, Field(description="all of them; *** keeps the value that a secret one has")] | None = (
+        None
+    )
+    json_text: JsonText | None = Field(None, alias="json")
+    body: Text | None = None
+    body_base64: Bytes | None = None
+    retry: Annotated[RetryInput, Field(description="a part left out stays")] | None = None
+    priority: Annotated[int, Field(ge=0, le=9)] | None = None
+    tags: Annotated[list[Tag], Field(max_length=20)] | None = None
+
+    def spec(self) -> ChangeSpec:
+        """What is asked for, for the rules between fields."""
+        return ChangeSpec(
+            run_at=self.run_at,
+            headers=None if self.headers is None else tuple((name, value) for name, value in self.headers),
+            json=self.json_text,
+            body=self.body,
+            body_base64=self.body_base64,
+            retry=None if self.retry is None else self.retry.changed,
+            priority=self.priority,
+            tags=None if self.tags is None else tuple(dict.fromkeys(self.tags)),
+        )
 
 
 class JobInput(_Input):

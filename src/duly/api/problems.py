@@ -24,7 +24,7 @@ from duly.model.errors import (
     UniqueKeyTakenError,
     WrongStateError,
 )
-from duly.service.faults import BodyTooLargeError, InvalidJobError
+from duly.service.faults import BatchRefusedError, BodyTooLargeError, InvalidBatchError, InvalidJobError
 from duly.service.keyring import SealedError
 
 log = logging.getLogger("duly.api")
@@ -45,9 +45,10 @@ class Problem(Exception):
         title: str,
         detail: str,
         *,
-        errors: Sequence[Mapping[str, str]] = (),
+        errors: Sequence[Mapping[str, str | int]] = (),
         headers: Mapping[str, str] | None = None,
         members: Mapping[str, str] | None = None,
+        most_errors: int = MOST_ERRORS,
     ) -> None:
         super().__init__(detail)
         self.status = status
@@ -57,6 +58,7 @@ class Problem(Exception):
         self.errors = errors
         self.headers = headers
         self.members = members
+        self.most_errors = most_errors
 
     def answer(self) -> JSONResponse:
         """The response that says so."""
@@ -68,16 +70,16 @@ class Problem(Exception):
         }
         content.update(self.members or {})
         if self.errors:
-            content["errors"] = list(self.errors[:MOST_ERRORS])
+            content["errors"] = list(self.errors[: self.most_errors])
         headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **(self.headers or {})}
         return JSONResponse(content, self.status, headers, MEDIA_TYPE)
 
 
-def invalid(errors: Sequence[Mapping[str, str]]) -> Problem:
+def invalid(errors: Sequence[Mapping[str, str | int]], most: int = MOST_ERRORS) -> Problem:
     """422: well-formed, and wrong; `errors` lists every fault."""
     count = len(errors)
     detail = f"{count} {'thing is' if count == 1 else 'things are'} wrong with the request; see errors"
-    return Problem(422, "invalid-input", "The input is not valid", detail, errors=errors)
+    return Problem(422, "invalid-input", "The input is not valid", detail, errors=errors, most_errors=most)
 
 
 def not_found() -> Problem:
@@ -122,6 +124,31 @@ def _from_framework(_: Request, error: Exception) -> JSONResponse:
 def _from_invalid_job(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, InvalidJobError)
     return invalid([{"pointer": fault.pointer, "detail": fault.detail} for fault in error.faults]).answer()
+
+
+def _from_invalid_batch(_: Request, error: Exception) -> JSONResponse:
+    """Every fault of every job, so that one more try is enough."""
+    assert isinstance(error, InvalidBatchError)
+    errors: list[dict[str, str | int]] = [
+        {"index": place, "pointer": f"/jobs/{place}{fault.pointer}", "detail": fault.detail}
+        for place, faults in sorted(error.faults.items())
+        for fault in faults[:MOST_ERRORS]
+    ]
+    return invalid(errors, len(errors)).answer()
+
+
+def _from_refused_batch(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, BatchRefusedError)
+    errors: list[dict[str, str | int]] = [
+        {
+            "index": place,
+            "pointer": f"/jobs/{place}/{'unique_key' if isinstance(why, UniqueKeyTakenError) else 'id'}",
+            "detail": str(why),
+        }
+        for place, why in sorted(error.refused.items())
+    ]
+    title = "Jobs of the batch cannot be stored"
+    return Problem(409, "batch-refused", title, str(error), errors=errors, most_errors=len(errors)).answer()
 
 
 def _from_large_body(_: Request, error: Exception) -> JSONResponse:
@@ -176,6 +203,8 @@ _HANDLERS = {
     Problem: _from_problem,
     HTTPException: _from_framework,
     InvalidJobError: _from_invalid_job,
+    InvalidBatchError: _from_invalid_batch,
+    BatchRefusedError: _from_refused_batch,
     BodyTooLargeError: _from_large_body,
     IdConflictError: _from_id_conflict,
     UniqueKeyTakenError: _from_key_taken,

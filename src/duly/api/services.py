@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -12,6 +13,7 @@ from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
 from duly.queue import Database, DatabaseClock, JobView
 from duly.service import Creator, Gatekeeper, Keyring, SealedError
+from duly.service.listening import EventHub
 from duly.service.reminding import Reminder
 from duly.service.sealing import closed_view, opened_view
 
@@ -20,7 +22,7 @@ log = logging.getLogger("duly.api")
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """One per application."""
+    """One per application. `ending` is set when the server stops: what goes on without end ends then."""
 
     database: Database
     policy: EgressPolicy
@@ -29,7 +31,9 @@ class Services:
     gatekeeper: Gatekeeper
     keyring: Keyring
     clock: DatabaseClock
+    hub: EventHub
     reminder: Reminder = field(default_factory=Reminder)
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
 
     def opened(self, job: JobView) -> JobView:
         """A job that was read, its header values in the clear; without them if they cannot be opened here."""

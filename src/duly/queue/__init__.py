@@ -6,10 +6,20 @@ rolled it back. Must hold: every write names the lease (job id and
 attempt) or the job's owner; rows come back as frozen dataclasses or tuples.
 """
 
+from duly.queue.changing import Change, Changed, change_job
 from duly.queue.clock import DatabaseClock
 from duly.queue.control import cancel, redrive, run_now
 from duly.queue.database import Database, Executor, Session
 from duly.queue.enqueue import Enqueued, Owner, enqueue
+from duly.queue.events import Event, events_between
+from duly.queue.finding import JobFilter, Page, find_ids, look_at
+from duly.queue.idempotency import (
+    IdempotencyKey,
+    Taken,
+    forget_idempotency,
+    note_answer,
+    take_idempotency_key,
+)
 from duly.queue.inspect import (
     AttemptView,
     Conservation,
@@ -26,6 +36,7 @@ from duly.queue.inspect import (
 )
 from duly.queue.leases import Renewal, deregister, heartbeat, register
 from duly.queue.limits import QueueSettings, get_queue, set_account_concurrency, set_queue
+from duly.queue.operations import Call, Operation, Step, get_operation, make_operation, step_operation
 from duly.queue.pruning import Pruned, drop_day, forget_redrives, look_at_day, prunable_days, prune_day
 from duly.queue.running import ClaimCursor, claim, give_back, settle
 from duly.queue.sealed import KeyUse, keys_in_use, unfinished_by_key
@@ -44,36 +55,51 @@ from duly.queue.turning import Promoted, Rescued, add_days, end_unread_claims, p
 
 __all__ = [
     "AttemptView",
+    "Call",
+    "Change",
+    "Changed",
     "ClaimCursor",
     "Conservation",
     "Database",
     "DatabaseClock",
     "Enqueued",
+    "Event",
     "Executor",
     "Health",
+    "IdempotencyKey",
+    "JobFilter",
     "JobView",
     "KeyUse",
     "Line",
     "LiveSegments",
+    "Operation",
     "Owner",
+    "Page",
     "Promoted",
     "Pruned",
     "QueueSettings",
     "Renewal",
     "Rescued",
     "Session",
+    "Step",
+    "Taken",
     "WorkerView",
     "add_days",
     "advance",
     "cancel",
+    "change_job",
     "claim",
     "conservation",
     "deregister",
     "drop_day",
     "end_unread_claims",
     "enqueue",
+    "events_between",
+    "find_ids",
+    "forget_idempotency",
     "forget_redrives",
     "get_job",
+    "get_operation",
     "get_queue",
     "give_back",
     "health",
@@ -83,8 +109,11 @@ __all__ = [
     "list_jobs",
     "list_workers",
     "live_segments",
+    "look_at",
     "look_at_day",
+    "make_operation",
     "move",
+    "note_answer",
     "promote",
     "prunable_days",
     "prune_day",
@@ -100,6 +129,8 @@ __all__ = [
     "set_account_concurrency",
     "set_queue",
     "settle",
+    "step_operation",
     "sweep_keys",
+    "take_idempotency_key",
     "unfinished_by_key",
 ]

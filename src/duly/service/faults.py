@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from duly.model.errors import DulyError, InvalidInputError
@@ -26,6 +26,22 @@ class InvalidJobError(InvalidInputError):
     def __init__(self, faults: Sequence[Fault]) -> None:
         super().__init__("; ".join(f"{fault.pointer}: {fault.detail}" for fault in faults), faults[0].pointer)
         self.faults = tuple(faults)
+
+
+class InvalidBatchError(InvalidInputError):
+    """Everything that is wrong with the jobs of a batch, at once: faults by place, from 0."""
+
+    def __init__(self, faults: Mapping[int, Sequence[Fault]]) -> None:
+        super().__init__(f"{len(faults)} jobs of the batch are not valid")
+        self.faults = faults
+
+
+class BatchRefusedError(DulyError):
+    """Jobs of a batch whose id or unique key is another's, by place, from 0. None of the batch was stored."""
+
+    def __init__(self, refused: Mapping[int, DulyError]) -> None:
+        super().__init__(f"{len(refused)} jobs of the batch cannot be stored: none was")
+        self.refused = refused
 
 
 class BodyTooLargeError(DulyError):

@@ -11,7 +11,7 @@ begin
     select d.day from (
         select to_date(right(c.relname, 8), 'YYYYMMDD') as day
         from pg_inherits i join pg_class c on c.oid = i.inhrelid
-        where i.inhparent = 'duly.job'::regclass) d
+        where i.inhparent = 'duly.job'::regclass offset 0) d   -- "offset 0": no other table's name is read as a day
     where d.day < (now() at time zone 'utc')::date - 1
       and (d.day + 1)::timestamp at time zone 'utc' <= now() - least(p_keep, p_keep_dead)
     order by d.day;
@@ -79,12 +79,12 @@ begin
        or not pg_try_advisory_xact_lock(hashtext('duly.prune'), 0) or duly.has_not_ended(v_from, v_to) then
         return false;
     end if;
-    lock table only duly.job, only duly.attempt, only duly.outcome in access exclusive mode;
+    lock table only duly.job, only duly.job_tag, only duly.attempt, only duly.outcome in access exclusive mode;
     if duly.has_not_ended(v_from, v_to) or exists (
         select from duly.redrive d where d.job_id >= v_from and d.job_id < v_to and d.redriven_at >= p_looked_at - interval '1 day') then
         return false;
     end if;
-    execute format('drop table duly.%I, duly.%I, duly.%I', 'outcome' || v_suffix, 'attempt' || v_suffix, 'job' || v_suffix);
+    execute format('drop table duly.%I, duly.%I, duly.%I, duly.%I', 'job_tag' || v_suffix, 'outcome' || v_suffix, 'attempt' || v_suffix, 'job' || v_suffix);
     return true;
 exception when lock_not_available then
     return false;
@@ -152,6 +152,8 @@ begin
     select array_agg(g.job_id) into v_old from gone g;
     delete from duly.attempt a where a.job_id = any (v_old) and a.job_id >= v_from and a.job_id < v_to;
     delete from duly.redrive d where d.job_id = any (v_old);
+    delete from duly.job_tag t where (t.project_id, t.tag, t.job_id) in (
+        select j.project_id, unnest(j.tags), j.id from duly.job j where j.id = any (v_old) and j.id >= v_from and j.id < v_to and j.tags is not null);
     delete from duly.job j where j.id = any (v_old) and j.id >= v_from and j.id < v_to;
     pruned := coalesce(cardinality(v_old), 0);
 end $$;

@@ -114,12 +114,23 @@ create table duly.job (
     on_success      jsonb,                                           -- the payload of a job of kind http, made when this one has succeeded
     on_dead         jsonb,                                           -- and when it is dead (see call_back.sql)
     callback_of     uuid,                                            -- the job whose outcome this one tells
+    replay_of       uuid,                                            -- the job that this one was copied from
+    revision        smallint    check (revision between 1 and 1000), -- how often it was changed while scheduled (see change.sql); null: never
     check ((unique_key is null) = (unique_for is null)),
     check (callback_of is null or (on_success is null and on_dead is null)),
     primary key (id)
 ) partition by range (id);
 -- partial in form only: a look-up by id alone must never take this one (it would on a day whose statistics say it is empty)
 create index job_of_project on duly.job (project_id, id) where project_id is not null;
+create index job_of_key on duly.job (project_id, unique_key, id) where unique_key is not null;
+
+-- A row for each tag of a job: what a list by tag walks.
+create table duly.job_tag (
+    project_id integer not null,
+    tag        text    not null,
+    job_id     uuid    not null,
+    primary key (project_id, tag, job_id)
+) partition by range (job_id);
 
 create table duly.attempt (
     job_id      uuid        not null,
@@ -136,9 +147,11 @@ create table duly.attempt (
     excerpt     bytea,
     primary key (job_id, number)
 ) partition by range (job_id);
+create index attempt_by_time on duly.attempt using brin (finished_at);   -- for events: rows lie in the order of time, so it costs next to nothing
 
 create table duly.outcome (
     job_id        uuid        not null,
+    account_id    integer     not null,
     state         text        not null check (state in ('succeeded', 'dead', 'cancelled')),
     reason        text,
     attempt       integer     not null,    -- the last attempt that ran, 0 if none did
@@ -147,7 +160,9 @@ create table duly.outcome (
     finished_at   timestamptz not null default now(),
     primary key (job_id)
 ) partition by range (job_id);
+create index outcome_by_time on duly.outcome using brin (finished_at);
 create index outcome_dead on duly.outcome (job_id) where state = 'dead';
+create index outcome_unsuccessful on duly.outcome (account_id, state, job_id) where state <> 'succeeded';
 
 -- One row per redrive: who gave a fresh budget, and after which attempt. The age of the new budget counts from here.
 create table duly.redrive (
@@ -157,6 +172,43 @@ create table duly.redrive (
     redriven_by   text,
     primary key (job_id, after_attempt)
 );
+
+-- What the API keeps of its own calls -----------------------------------------------------------------------------------
+
+-- An answer to a request with an Idempotency-Key, written by the transaction that did what it tells of. Kept for 24 hours.
+create table duly.idempotency (
+    project_id  integer     not null,
+    endpoint    text        not null,
+    key         text        not null,
+    fingerprint bytea       not null,          -- SHA-256 of method, path and body
+    status      smallint,                      -- null only inside the transaction that writes it
+    answer      bytea,                         -- sealed where there are keys
+    headers     jsonb,
+    made_at     timestamptz not null default now(),
+    primary key (project_id, endpoint, key)
+);
+create index idempotency_by_time on duly.idempotency (made_at);
+
+-- One call for many jobs, carried out by upkeep in steps (see operations.sql). The row is its record: who, when, how far.
+create table duly.operation (
+    id           uuid        primary key,
+    account_id   integer     not null,
+    project_id   integer     not null,
+    call         text        not null check (call in ('cancel', 'redrive')),
+    filter       jsonb       not null,
+    most         integer     not null check (most > 0),
+    rate         real        not null check (rate > 0),        -- jobs a second
+    requested_by text        not null,
+    requested_at timestamptz not null default now(),
+    place        uuid,                                         -- it has looked at the jobs from here on; null: at none yet
+    looked       bigint      not null default 0,
+    done         integer     not null default 0,
+    refused      integer     not null default 0,               -- they matched and had moved on, or may not be redriven
+    next_at      timestamptz not null default now(),
+    finished_at  timestamptz
+) with (fillfactor = 50);
+create index operation_to_do on duly.operation (next_at) where finished_at is null;
+create index operation_of_project on duly.operation (project_id, id);
 
 -- States ----------------------------------------------------------------------------------------------------------------
 -- `attempt` is the number of the attempt to come (under a lease: the one that runs), `final_attempt` the last of the budget.
