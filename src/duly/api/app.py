@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
@@ -11,15 +11,16 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 import duly
-from duly.api import health, jobs
+from duly.api import accounts, admin_inputs, docs, health, jobs, keys, projects, signing_secrets, usage
 from duly.api.documents import ProblemDocument
 from duly.api.inputs import JobInput
 from duly.api.problems import install_problems
+from duly.api.rate_limit import RateHeaders
 from duly.api.services import Services
 from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
 from duly.queue import Database
-from duly.service import NO_KEYRING, Creator, Gatekeeper, Keyring
+from duly.service import NO_KEYRING, Allowances, Creator, Gatekeeper, Keyring
 
 
 def create_app(
@@ -30,15 +31,24 @@ def create_app(
     With a keyring, header values and bodies are stored sealed.
     """
     creator = Creator(database, keyring=keyring)
-    services = Services(database, policy, settings, creator, Gatekeeper(database), keyring)
+    services = Services(database, policy, settings, creator, Gatekeeper(database), keyring, Allowances(database))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         await services.gatekeeper.close()
         await services.creator.close()
+        await services.allowances.close()
 
-    # No docs page: FastAPI's would load scripts from elsewhere.
+    app = routed_app(lifespan)
+    app.state.services = services
+    install_problems(app, settings.retry_after_s)
+    return app
+
+
+def routed_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None) -> FastAPI:
+    """The routes and their OpenAPI document, with nothing behind them."""
+    # FastAPI's own docs page would load scripts from elsewhere: ours is in `docs`.
     app = FastAPI(
         title="Duly",
         version=duly.__version__,
@@ -47,10 +57,9 @@ def create_app(
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    app.state.services = services
-    install_problems(app, settings.retry_after_s)
-    app.include_router(jobs.router)
-    app.include_router(health.router)
+    app.add_middleware(RateHeaders)
+    for part in (jobs, usage, accounts, projects, keys, signing_secrets, health, docs):
+        app.include_router(part.router)
     _document(app)
     return app
 
@@ -64,7 +73,11 @@ def _document(app: FastAPI) -> None:
                 title=app.title, version=app.version, routes=app.routes, summary="HTTP requests, run later, reliably"
             )
             _, definitions = models_json_schema(
-                [(JobInput, "validation"), (ProblemDocument, "serialization")],
+                [
+                    (JobInput, "validation"),
+                    *((model, "validation") for model in admin_inputs.BODIES),
+                    (ProblemDocument, "serialization"),
+                ],
                 ref_template="#/components/schemas/{model}",
             )
             document.setdefault("components", {}).setdefault("schemas", {}).update(definitions["$defs"])

@@ -10,6 +10,7 @@ from uuid import UUID
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
+from duly.api.admission import create_within_limits
 from duly.api.auth import Reader, Writer, check_scope
 from duly.api.creation import read_job
 from duly.api.documents import AttemptDocument, AttemptListDocument, JobDocument, JobListDocument
@@ -41,6 +42,7 @@ _MEANINGS = {
     413: "too large",
     415: "not JSON in UTF-8",
     422: "something is wrong with the input",
+    429: "the account is at a limit; Retry-After says until when",
     503: "the database is away: nothing was accepted",
 }
 
@@ -48,7 +50,8 @@ _MEANINGS = {
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
     return {
-        status: {"description": _MEANINGS[status], "content": content} for status in sorted({401, 403, 503, *statuses})
+        status: {"description": _MEANINGS[status], "content": content}
+        for status in sorted({401, 403, 429, 503, *statuses})
     }
 
 
@@ -79,8 +82,8 @@ async def create_job(request: Request, caller: Writer, services: ServicesHere) -
     hops = _checked_headers(request)
     text = await read_text(request, services.settings)
     now = datetime.now(UTC)
-    job = read_job(text, now=now, policy=services.policy, limits=services.settings.limits, hops=hops)
-    enqueued = await services.creator.create(caller.owner, job)
+    job = read_job(text, now=now, policy=services.policy, limits=services.limits_of(caller), hops=hops)
+    enqueued = await create_within_limits(services, caller, job)
     shown = enqueued.other if enqueued.result == "kept" and enqueued.other else job.id
     headers = {**HEADERS, "location": f"{services.settings.base_url.rstrip('/')}/v1/jobs/{shown}"}
     if enqueued.result == "kept":

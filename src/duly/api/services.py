@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
 from duly.queue import Database, JobView
-from duly.service import Creator, Gatekeeper, Keyring, SealedError
+from duly.service import Allowances, Creator, Gatekeeper, Keyring, Limits, Principal, Rates, SealedError
 from duly.service.reminding import Reminder
 from duly.service.sealing import closed_view, opened_view
 
@@ -28,7 +28,13 @@ class Services:
     creator: Creator
     gatekeeper: Gatekeeper
     keyring: Keyring
+    allowances: Allowances
+    rates: Rates = field(default_factory=Rates)
     reminder: Reminder = field(default_factory=Reminder)
+
+    def limits_of(self, caller: Principal) -> Limits:
+        """What a job of the caller's account may be."""
+        return caller.limits.narrowed(self.settings.limits)
 
     def opened(self, job: JobView) -> JobView:
         """A job that was read, its header values in the clear; without them if they cannot be opened here."""
