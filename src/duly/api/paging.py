@@ -66,6 +66,12 @@ def read_page(query: QueryParams, filters: Sequence[str] = ()) -> Page:
     return Page(after, int(limit), {name: query[name] for name in filters if name in query})
 
 
+def refuse_parameters(query: QueryParams) -> None:
+    """For calls that have none. Raises Problem 422."""
+    if query:
+        raise invalid([_fault(name, "is not supported: this call has no parameters") for name in dict.fromkeys(query)])
+
+
 def page_json(
     items: Sequence[Item], page: Page, shown: Callable[[Item], dict[str, Any]], id_of: Callable[[Item], UUID]
 ) -> dict[str, Any]:

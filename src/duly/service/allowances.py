@@ -50,6 +50,18 @@ class _Allowance:
     ends_at: float = 0.0
     full_until: float = 0.0
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    landed: asyncio.Event = field(default_factory=asyncio.Event)  # set when nothing is in flight
+
+    def take(self, jobs: int) -> None:
+        self.left -= jobs
+        self.in_flight += jobs
+        self.landed.clear()
+
+    def settle(self, jobs: int, created: int) -> None:
+        self.left += jobs - created
+        self.in_flight -= jobs
+        if self.in_flight == 0:
+            self.landed.set()
 
 
 class Allowances:
@@ -78,8 +90,7 @@ class Allowances:
         finally:
             for allowance in (stored, quota):
                 if allowance is not None:
-                    allowance.in_flight -= jobs
-                    allowance.left += jobs - taking.created
+                    allowance.settle(jobs, taking.created)
 
     def held(self, account_id: int) -> int:
         """What this process holds of an account's quota and has not used."""
@@ -114,8 +125,7 @@ class Allowances:
                     allowance.full_until = now + FULL_S
                     raise _quota_used_up(quota, got.ends_in_s)
                 allowance.left += got.taken
-            allowance.left -= jobs
-            allowance.in_flight += jobs
+            allowance.take(jobs)
         return allowance
 
     async def _take_stored(self, account_id: int, limit: int, jobs: int) -> _Allowance:
@@ -128,14 +138,16 @@ class Allowances:
                 if asked_at < allowance.full_until:
                     raise _store_full(limit, allowance.full_until - asked_at)
                 room = limit - await stored_jobs(self._db, account_id, limit) - allowance.in_flight
+                if room < jobs and allowance.in_flight:  # some of those may have been counted as stored, too
+                    await allowance.landed.wait()
+                    room = limit - await stored_jobs(self._db, account_id, limit)
                 now = self._clock()
                 if room < jobs:
                     allowance.left = 0
                     allowance.full_until = now + max(FULL_S, 10 * (now - asked_at))
                     raise _store_full(limit, allowance.full_until - now)
                 allowance.left = max(jobs, room // PARTS)
-            allowance.left -= jobs
-            allowance.in_flight += jobs
+            allowance.take(jobs)
         return allowance
 
 

@@ -43,13 +43,14 @@ class Rates:
         now = self._clock()
         quota = max(1, math.floor(per_second))
         window_s = quota / per_second
-        full_at = max(now, self._full_at.get(account_id, now))
-        tokens = min(quota, quota - (full_at - now) * per_second)
-        if tokens < 1 - 1e-9:
-            return Rate(quota, window_s, 0, full_at - now, (1 - tokens) / per_second)
-        full_at = max(now, min(full_at, now + window_s)) + 1 / per_second
+        full_at = min(max(now, self._full_at.get(account_id, now)), now + window_s)  # the rate may have been another
         self._full_at[account_id] = full_at
         self._full_at.move_to_end(account_id)
+        tokens = quota - (full_at - now) * per_second
+        if tokens < 1 - 1e-9:
+            return Rate(quota, window_s, 0, full_at - now, (1 - tokens) / per_second)
+        full_at += 1 / per_second
+        self._full_at[account_id] = full_at
         self._forget(now)
         return Rate(quota, window_s, math.floor(tokens - 1 + 1e-9), full_at - now, 0)
 
