@@ -116,7 +116,7 @@ def test_signing_secrets_and_the_end_of_things(admin: Any) -> None:
 
 def test_up_makes_an_admin_key(start: Starter, home: Path) -> None:
     """`duly up` leaves one in its credentials, and a second start keeps it."""
-    keys = []
+    keys: list[str] = []
     for _ in range(2):
         port = free_port()
         running = start("up", "--home", home, "--port", port)

@@ -137,8 +137,9 @@ class Allowances:
                 asked_at = self._clock()
                 if asked_at < allowance.full_until:
                     raise _store_full(limit, allowance.full_until - asked_at)
-                room = limit - await stored_jobs(self._db, account_id, limit) - allowance.in_flight
-                if room < jobs and allowance.in_flight:  # some of those may have been counted as stored, too
+                flying = allowance.in_flight  # read first: these may land while the others are counted
+                room = limit - await stored_jobs(self._db, account_id, limit) - flying
+                if room < jobs and flying:  # some of those may have been counted as stored, too
                     await allowance.landed.wait()
                     room = limit - await stored_jobs(self._db, account_id, limit)
                 now = self._clock()
