@@ -2,6 +2,7 @@
 -- p_plan. A disabled account may run nothing. What runs goes on, also above a limit that was lowered.
 create function duly.apply_limits(p_account integer, p_plan text default null) returns void
 language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 begin
     update duly.account a
@@ -114,26 +115,26 @@ begin
             limit p_at_most) counted);
 end $$;
 
--- When the longest waiting of an account's jobs became due: of those at the head of its lanes, looked for in p_lanes lanes a segment at
--- most. Behind a head of higher priority one may wait that is older, by an hour a level at most (see line.sql). Null: none waits.
-create function duly.oldest_due(p_account integer, p_lanes integer) returns timestamptz
+-- When the longest waiting of an account's jobs became due: of those at the head of its lanes, looked for at p_places places at most,
+-- the same number in each segment and one at the least. Behind a head of higher priority one may wait that is older, by an hour a level at most (see line.sql). Null: none waits.
+create function duly.oldest_due(p_account integer, p_places integer) returns timestamptz
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 declare
     v_closed  bigint[];
     v_upwards bigint;
+    v_live    bigint[];
     v_segment bigint;
     v_lane    bigint;
     v_run_at  timestamptz;
     v_oldest  timestamptz;
 begin
     select s.closed, s.upwards_from into v_closed, v_upwards from duly.live_segments('ready') s;
-    for v_segment in
-        select unnest(v_closed || array(select generate_series(v_upwards, (select c.last_value from duly.segment_current c))))
-    loop
+    v_live := v_closed || array(select generate_series(v_upwards, (select c.last_value from duly.segment_current c)));
+    foreach v_segment in array v_live loop
         v_lane := -1;
-        for n in 1 .. p_lanes loop
+        for n in 1 .. greatest(1, p_places / cardinality(v_live)) loop
             select r.lane_id, r.run_at into v_lane, v_run_at
             from duly.ready r
             where r.segment = v_segment and r.account_id = p_account and r.lane_id > v_lane
