@@ -82,6 +82,15 @@ async def each_guarded_statement(engine: Engine, session: Session) -> None:
         await queue.cancel(session, engine.owner, answer.job_id)
 
 
+async def each_counting_statement(engine: Engine, session: Session) -> None:
+    """What is counted of an account, and its quota."""
+    account = engine.owner.account_id
+    await queue.account_usage(session, account, 100)
+    await queue.stored_jobs(session, account, 1_000)
+    await queue.take_quota(session, account, 1_000_000, 1, 10)
+    await queue.give_back_quota(session, account, 9, 1.0)
+
+
 @asynccontextmanager
 async def planned(url: str) -> AsyncIterator[tuple[Session, PlanLog]]:
     """A fresh session (no cached plan) whose plans are heard."""
@@ -108,6 +117,7 @@ async def bad_plans(engine: Engine, url: str) -> dict[str, set[str]]:
         for _ in range(7):
             await each_hot_statement(engine, session)
             await each_guarded_statement(engine, session)
+            await each_counting_statement(engine, session)
             for plan in filter(ours, await log.take()):
                 heard += 1
                 for fault in faults(plan):
@@ -293,6 +303,8 @@ async def test_a_million_dead_rows_behind_a_held_snapshot_cost_hot_statements_no
                 ("rescue", lambda s: engine.rescue(db=s), 3000),
                 ("live segments", lambda s: queue.live_segments(s, "ready"), 500),
                 ("cancel", lambda s: queue.cancel(s, engine.owner, job.id), 500),
+                ("usage", lambda s: queue.account_usage(s, engine.owner.account_id, 10_000), 9000),
+                ("stored jobs", lambda s: queue.stored_jobs(s, engine.owner.account_id, 10_000), 6000),
             ]
             touched = {name: await buffers(session, log, ask) for name, ask, _ in questions}
             for keeper in keepers:
@@ -301,3 +313,34 @@ async def test_a_million_dead_rows_behind_a_held_snapshot_cost_hot_statements_no
             touched["claim after a turn"] = await buffers(session, log, questions[-1][1])
             assert {n: b for (n, _, bound) in questions if (b := touched[n]) > bound} == {}
     await engine.sound()
+
+
+@pytest.mark.slow
+async def test_usage_costs_the_same_however_much_waits(database: Database, database_url: str) -> None:
+    """A hundred thousand waiting jobs or four times as many, in a hundred lanes, and as many scheduled: every scan is
+    by key, and stops at its bound. 1,000 places where the oldest may stand, at 4 buffers each, and three counts to
+    10,000 at some 40 rows a page: 6,000 buffers, however many jobs there are.
+    """
+    engine = await Engine.start(database)
+    account = engine.owner.account_id
+    await engine.put(*(new_job(concurrency_key=f"bulk {n}") for n in range(100)))
+    touched: list[int] = []
+    for batches in ([0], [1, 2, 3]):
+        for batch in batches:
+            await load_batch(database, engine, batch * 100_000)
+            await database.execute(
+                """insert into duly.scheduled (job_id, account_id, priority, attempt, lane_id, run_at, final_attempt,
+                                               trigger)
+                   select duly.uuid7(), $1, 5, 1, 1, now() + n * interval '1 s', 8, 'schedule'
+                     from generate_series(1, 100000) n""",
+                account,
+            )
+        await database.execute("select setval('duly.segment_current', 60)")
+        await database.execute("vacuum analyze duly.ready, duly.scheduled")
+        async with planned(database_url) as (session, log):
+            touched.append(await buffers(session, log, lambda s: queue.account_usage(s, account, 10_000)))
+            await queue.account_usage(session, account, 10_000)
+            assert not [fault for plan in await log.take() if ours(plan) for fault in faults(plan)]
+        usage = await queue.account_usage(database, account, 10_000)
+        assert (usage.due, usage.stored) == (10_000, 10_000)
+    assert max(touched) < 6_000, touched

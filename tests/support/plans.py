@@ -25,6 +25,8 @@ _KEYS = {
     "lane_block_id_concurrency_key_key": ("block_id =", "concurrency_key ="),
     "lane_block_pkey": ("id =",),
     "lane_block_account_id_project_id_queue_kind_key": ("account_id =", "project_id =", "queue ="),
+    "scheduled_of_account": ("account_id =",),
+    "quota_block_of_account": ("account_id =", "month ="),
     "queue_pkey": ("project_id =", "name ="),
     "breaker_pkey": ("account_id =", "host ="),
 }
@@ -42,6 +44,7 @@ _SMALL = {
     "retired",
     "kept",
     "account",
+    "plan",
     "project",
     "segment_current",
     "ready_floor",
@@ -49,7 +52,7 @@ _SMALL = {
     "idle_until",
 }
 _SMALL_INDEXES = {"worker_pkey", "retired_pkey"}
-_HOT = {"ready", "lease", "scheduled", "lane", "lane_block", "queue", "redrive", "unique_key", "breaker"}
+_HOT = {"ready", "lease", "scheduled", "lane", "lane_block", "queue", "redrive", "unique_key", "breaker", "quota_block"}
 
 
 @dataclass(frozen=True)

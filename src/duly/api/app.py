@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Literal
 
 from fastapi import FastAPI
@@ -13,17 +13,32 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 import duly
-from duly.api import batch, bulk, changing, events, health, jobs
+from duly.api import (
+    accounts,
+    admin_inputs,
+    batch,
+    bulk,
+    changing,
+    docs,
+    events,
+    health,
+    jobs,
+    keys,
+    projects,
+    signing_secrets,
+    usage,
+)
 from duly.api.batch import BatchInput
 from duly.api.bulk import BulkInput
 from duly.api.documents import ProblemDocument
 from duly.api.inputs import ChangeInput, JobInput
 from duly.api.problems import install_problems
+from duly.api.rate_limit import RateHeaders
 from duly.api.services import Services
 from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
 from duly.queue import Database, DatabaseClock
-from duly.service import NO_KEYRING, Creator, Gatekeeper, Keyring
+from duly.service import NO_KEYRING, Allowances, Creator, Gatekeeper, Keyring
 from duly.service.listening import EventHub
 from duly.upkeep.running import every
 
@@ -32,8 +47,23 @@ _READ_BY_HAND: list[tuple[type[BaseModel], Literal["validation", "serialization"
     (ChangeInput, "validation"),
     (BatchInput, "validation"),
     (BulkInput, "validation"),
+    *((model, "validation") for model in admin_inputs.BODIES),
     (ProblemDocument, "serialization"),
 ]
+_ROUTES = (
+    bulk,  # before the jobs: "bulk" is no job's id
+    batch,
+    jobs,
+    changing,
+    events,
+    usage,
+    accounts,
+    projects,
+    keys,
+    signing_secrets,
+    health,
+    docs,
+)
 
 
 def create_app(
@@ -44,14 +74,23 @@ def create_app(
     With a keyring, header values and bodies are stored sealed.
     """
     creator = Creator(database, keyring=keyring)
-    clock = DatabaseClock(database)
-    services = Services(database, policy, settings, creator, Gatekeeper(database), keyring, clock, EventHub(database))
+    services = Services(
+        database,
+        policy,
+        settings,
+        creator,
+        Gatekeeper(database),
+        keyring,
+        DatabaseClock(database),
+        EventHub(database),
+        Allowances(database),
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await clock.look()
+        await services.clock.look()
         stopping = asyncio.Event()
-        looking = asyncio.create_task(every(clock.step, stopping, database.trouble, "clock"))
+        looking = asyncio.create_task(every(services.clock.step, stopping, database.trouble, "clock"))
         try:
             yield
         finally:
@@ -61,8 +100,17 @@ def create_app(
             await services.hub.close()
             await services.gatekeeper.close()
             await services.creator.close()
+            await services.allowances.close()
 
-    # No docs page: FastAPI's would load scripts from elsewhere.
+    app = routed_app(lifespan)
+    app.state.services = services
+    install_problems(app, settings.retry_after_s)
+    return app
+
+
+def routed_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None) -> FastAPI:
+    """The routes and their OpenAPI document, with nothing behind them."""
+    # FastAPI's own docs page would load scripts from elsewhere: ours is in `docs`.
     app = FastAPI(
         title="Duly",
         version=duly.__version__,
@@ -71,14 +119,9 @@ def create_app(
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    app.state.services = services
-    install_problems(app, settings.retry_after_s)
-    app.include_router(bulk.router)  # before the jobs: "bulk" is no job's id
-    app.include_router(batch.router)
-    app.include_router(jobs.router)
-    app.include_router(changing.router)
-    app.include_router(events.router)
-    app.include_router(health.router)
+    app.add_middleware(RateHeaders)
+    for part in _ROUTES:
+        app.include_router(part.router)
     _document(app)
     return app
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from duly.api.admission import create_all_within_limits
 from duly.api.answers import HEADERS, body_of, problem_answers
 from duly.api.auth import Writer
 from duly.api.creation import read_job
@@ -22,6 +23,7 @@ from duly.api.services import Services, ServicesHere
 from duly.api.strict_json import MalformedJsonError, read_items
 from duly.model import NewJob
 from duly.queue import Session
+from duly.service import Principal
 from duly.service.faults import BodyTooLargeError, Fault, InvalidBatchError, InvalidJobError
 
 _AT_A_TIME = 20  # jobs that are read before others get their turn
@@ -53,8 +55,8 @@ async def create_jobs(request: Request, caller: Writer, services: ServicesHere) 
     text = await read_text(request, services.settings, services.settings.batch_limit_bytes)
 
     async def act(session: Session | None) -> JSONResponse:
-        jobs = await _read_jobs(text, services, hops)
-        enqueued = await services.creator.create_all(caller.owner, jobs, session)
+        jobs = await _read_jobs(text, services, caller, hops)
+        enqueued = await create_all_within_limits(services, caller, jobs, session)
         data = [
             {"id": str(answer.other if answer.result == "kept" else answer.job_id), "result": answer.result}
             for answer in enqueued
@@ -64,9 +66,9 @@ async def create_jobs(request: Request, caller: Writer, services: ServicesHere) 
     return await once(request, services, caller, text, act)
 
 
-async def _read_jobs(text: str, services: Services, hops: int) -> list[NewJob]:
+async def _read_jobs(text: str, services: Services, caller: Principal, hops: int) -> list[NewJob]:
     items = _items(text, services.settings.batch_limit)
-    now = services.clock.now()
+    now, limits = services.clock.now(), services.limits_of(caller)
     jobs: list[NewJob] = []
     faults: dict[int, list[Fault]] = {}
     for place, item in enumerate(items):
@@ -75,7 +77,7 @@ async def _read_jobs(text: str, services: Services, hops: int) -> list[NewJob]:
         try:
             if not item.startswith("{"):
                 raise InvalidJobError([Fault("", "must be an object")])
-            jobs.append(read_job(item, now=now, policy=services.policy, limits=services.settings.limits, hops=hops))
+            jobs.append(read_job(item, now=now, policy=services.policy, limits=limits, hops=hops))
         except InvalidJobError as error:
             faults[place] = list(error.faults)
         except BodyTooLargeError as error:

@@ -58,7 +58,8 @@ async def change_one(id: str, request: Request, caller: Writer, services: Servic
     if etag(services.opened(seen)) not in [tag.strip() for tag in wanted.split(",")] and wanted.strip() != "*":
         raise _stale()
     job = opened_view(services.keyring, seen) if spec.touches_the_request else seen
-    change = change_of(spec, job, now=services.clock.now(), limits=services.settings.limits, keyring=services.keyring)
+    limits = services.limits_of(caller)
+    change = change_of(spec, job, now=services.clock.now(), limits=limits, keyring=services.keyring)
     match await change_job(services.database, seen, change):
         case "missing":
             raise not_found()

@@ -96,12 +96,13 @@ def _fitted(
 
 def _faults(error: ValidationError, values: Mapping[str, Any]) -> list[Fault]:
     return [
-        Fault(_named(pointer(*found["loc"]), values.get("headers")), _sentence(found))
+        Fault(_named(pointer(*found["loc"]), values.get("headers")), sentence(found))
         for found in error.errors(include_url=False, include_input=False)
     ]
 
 
-def _sentence(found: Mapping[str, Any]) -> str:
+def sentence(found: Mapping[str, Any]) -> str:
+    """What pydantic found wrong, in our words."""
     if found["type"] == "value_error":
         return str(found["ctx"]["error"])
     return _SENTENCES.get(found["type"]) or str(found["msg"]).replace("Input should be", "must be")

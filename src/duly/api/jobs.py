@@ -8,6 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+from duly.api.admission import create_within_limits
 from duly.api.answers import HEADERS, body_of, problem_answers
 from duly.api.auth import Reader, Writer, check_scope
 from duly.api.creation import read_job
@@ -69,8 +70,8 @@ async def create_job(request: Request, caller: Writer, services: ServicesHere) -
 
     async def act(session: Session | None) -> JSONResponse:
         now = services.clock.now()
-        job = read_job(text, now=now, policy=services.policy, limits=services.settings.limits, hops=hops)
-        return await answer_created(services, caller.owner, job, session)
+        job = read_job(text, now=now, policy=services.policy, limits=services.limits_of(caller), hops=hops)
+        return await answer_created(services, caller, job, session)
 
     return await once(request, services, caller, text, act)
 
@@ -246,7 +247,7 @@ async def replay_one(id: str, request: Request, caller: Writer, services: Servic
         if job.state not in FINAL:
             raise WrongStateError(job.id, job.state, "replay", "succeeded, dead and cancelled")
         copy = replayed_job(opened_view(services.keyring, job), policy=services.policy)
-        return await answer_created(services, caller.owner, copy, session)
+        return await answer_created(services, caller, copy, session)
 
     return await once(request, services, caller, "", act)
 
@@ -267,9 +268,10 @@ async def found_job(services: Services, caller: Principal, job_id: UUID, session
     return services.opened(job)
 
 
-async def answer_created(services: Services, owner: Owner, job: NewJob, session: Session | None) -> JSONResponse:
+async def answer_created(services: Services, caller: Principal, job: NewJob, session: Session | None) -> JSONResponse:
     """Store a job and show it: 201, or 200 with the job that keeps its unique key."""
-    enqueued = await services.creator.create(owner, job, session)
+    owner = caller.owner
+    enqueued = await create_within_limits(services, caller, job, session)
     shown = enqueued.other if enqueued.result == "kept" and enqueued.other else job.id
     headers = {**HEADERS, "location": f"{services.settings.base_url.rstrip('/')}/v1/jobs/{shown}"}
     if enqueued.result == "kept":

@@ -6,6 +6,7 @@ A problem says what, where and what to do. It repeats no value that was sent: a 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -19,12 +20,20 @@ from duly.model.errors import (
     DatabaseUnavailableError,
     ExpiredJobError,
     IdConflictError,
+    InvalidInputError,
     NotFoundError,
     SchemaError,
     UniqueKeyTakenError,
     WrongStateError,
 )
-from duly.service.faults import BatchRefusedError, BodyTooLargeError, InvalidBatchError, InvalidJobError
+from duly.service.faults import (
+    BatchRefusedError,
+    BodyTooLargeError,
+    InUseError,
+    InvalidBatchError,
+    InvalidFieldsError,
+    OverLimitError,
+)
 from duly.service.keyring import SealedError
 
 log = logging.getLogger("duly.api")
@@ -121,8 +130,8 @@ def _from_framework(_: Request, error: Exception) -> JSONResponse:
     return Problem(error.status_code, "http", title, title, headers=error.headers).answer()
 
 
-def _from_invalid_job(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, InvalidJobError)
+def _from_invalid_fields(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, InvalidFieldsError)
     return invalid([{"pointer": fault.pointer, "detail": fault.detail} for fault in error.faults]).answer()
 
 
@@ -149,6 +158,31 @@ def _from_refused_batch(_: Request, error: Exception) -> JSONResponse:
     ]
     title = "Jobs of the batch cannot be stored"
     return Problem(409, "batch-refused", title, str(error), errors=errors, most_errors=len(errors)).answer()
+
+
+def _from_invalid_input(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, InvalidInputError)
+    return invalid([{"pointer": error.pointer, "detail": str(error)}]).answer()
+
+
+def _from_over_limit(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, OverLimitError)
+    slug = error.limit.replace("_", "-")
+    headers = {"retry-after": str(math.ceil(error.retry_after_s)), **limit_headers(error)}
+    return Problem(429, slug, "The account is at its limit", str(error), headers=headers).answer()
+
+
+def limit_headers(error: OverLimitError) -> dict[str, str]:
+    """The limit that was met, as the RateLimit header fields have it (draft-ietf-httpapi-ratelimit-headers-10)."""
+    window = "" if error.window_s is None else f";w={math.ceil(error.window_s)}"
+    return {
+        "ratelimit-policy": f'"{error.limit}";q={math.floor(error.allowed)}{window}',
+        "ratelimit": f'"{error.limit}";r=0;t={math.ceil(error.retry_after_s)}',
+    }
+
+
+def _from_in_use(_: Request, error: Exception) -> JSONResponse:
+    return Problem(409, "in-use", "Something stands against it", str(error)).answer()
 
 
 def _from_large_body(_: Request, error: Exception) -> JSONResponse:
@@ -202,9 +236,12 @@ def _from_anything(_: Request, error: Exception) -> JSONResponse:
 _HANDLERS = {
     Problem: _from_problem,
     HTTPException: _from_framework,
-    InvalidJobError: _from_invalid_job,
+    InvalidFieldsError: _from_invalid_fields,
     InvalidBatchError: _from_invalid_batch,
     BatchRefusedError: _from_refused_batch,
+    InvalidInputError: _from_invalid_input,
+    OverLimitError: _from_over_limit,
+    InUseError: _from_in_use,
     BodyTooLargeError: _from_large_body,
     IdConflictError: _from_id_conflict,
     UniqueKeyTakenError: _from_key_taken,

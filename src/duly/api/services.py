@@ -12,7 +12,7 @@ from fastapi import Depends, Request
 from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
 from duly.queue import Database, DatabaseClock, JobView
-from duly.service import Creator, Gatekeeper, Keyring, SealedError
+from duly.service import Allowances, Creator, Gatekeeper, Keyring, Limits, Principal, Rates, SealedError
 from duly.service.listening import EventHub
 from duly.service.reminding import Reminder
 from duly.service.sealing import closed_view, opened_view
@@ -32,8 +32,14 @@ class Services:
     keyring: Keyring
     clock: DatabaseClock
     hub: EventHub
+    allowances: Allowances
+    rates: Rates = field(default_factory=Rates)
     reminder: Reminder = field(default_factory=Reminder)
     ending: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def limits_of(self, caller: Principal) -> Limits:
+        """What a job of the caller's account may be."""
+        return caller.limits.narrowed(self.settings.limits)
 
     def opened(self, job: JobView) -> JobView:
         """A job that was read, its header values in the clear; without them if they cannot be opened here."""

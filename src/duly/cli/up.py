@@ -52,7 +52,7 @@ from duly.http.tls import tls_context
 from duly.model.errors import EmbeddedError, InvalidInputError
 from duly.queue import Database
 from duly.schema import DEFAULT_SCHEMA, checked_name
-from duly.service import Keyring, authenticate, create_key, ensure_default
+from duly.service import Keyring, authenticate, create_key, ensure_default, ensure_operator
 
 log = logging.getLogger("duly.cli")
 
@@ -134,6 +134,7 @@ async def run_everything(url: str, settings: UpSettings, server: EmbeddedPostgre
     async with open_database(url, settings.schema, max_size=10, name="duly-up") as db:
         keyring = settings.worker.keyring
         api_key = await default_key(db, settings.home, keyring)
+        admin_key = await operator_key(db, settings.home, keyring)
         own = await all_own_addresses(db, url, [(settings.host, settings.port)], settings.worker.proxy)
         policy = EgressPolicy.parse(settings.allow, settings.deny, settings.ports, own, allow_loopback=True)
         started = asyncio.Event()
@@ -142,7 +143,7 @@ async def run_everything(url: str, settings: UpSettings, server: EmbeddedPostgre
             serving(db, policy, settings.host, settings.port, keyring) as (host, port),
         ):
             api_url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-            credentials.write(settings.home, credentials.Credentials(api_url, api_key, url))
+            credentials.write(settings.home, credentials.Credentials(api_url, api_key, url, admin_key))
             working = asyncio.create_task(
                 work(db, url, policy, settings.worker, stop.draining, stop.aborting, started=started)
             )
@@ -193,6 +194,16 @@ async def default_key(db: Database, home: Path, keyring: Keyring) -> str:
     return (await create_key(db, tenant.owner.project_id, "duly up")).key
 
 
+async def operator_key(db: Database, home: Path, keyring: Keyring) -> str:
+    """An admin key of the operator's account: that of an earlier start if it is still good, else a new one."""
+    before = credentials.read(home)
+    principal = None if before is None else await authenticate(db, before.admin_key)
+    if before is not None and principal is not None and principal.operator and "admin" in principal.scopes:
+        return before.admin_key
+    tenant = await ensure_operator(db, keyring=keyring)
+    return (await create_key(db, tenant.owner.project_id, "duly up", scopes=["admin"])).key
+
+
 def make_home(home: Path) -> None:
     """Make the folder, passable for the account that PostgreSQL runs as when we are root. Raises InvalidInputError."""
     try:
@@ -237,7 +248,7 @@ def ports_to_try(api_port: int) -> list[int]:
 def _welcome(api_url: str, api_key: str, echo: str, home: Path, url: str) -> None:
     say()
     say(f"Duly is up: {api_url}   (database: {_without_password(url)})")
-    say(f"Credentials: {home / 'credentials.json'}")
+    say(f"Credentials: {home / 'credentials.json'} (api_key for jobs, admin_key for accounts)")
     say("Loopback targets are open, since this is a developer's machine; private ranges are closed.")
     say()
     say("Try it:")

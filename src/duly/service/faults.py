@@ -20,12 +20,16 @@ class Fault:
     detail: str
 
 
-class InvalidJobError(InvalidInputError):
-    """Everything that is wrong with a job, at once."""
+class InvalidFieldsError(InvalidInputError):
+    """Everything that is wrong with an input, at once."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         super().__init__("; ".join(f"{fault.pointer}: {fault.detail}" for fault in faults), faults[0].pointer)
         self.faults = tuple(faults)
+
+
+class InvalidJobError(InvalidFieldsError):
+    """Everything that is wrong with a job, at once."""
 
 
 class InvalidBatchError(InvalidInputError):
@@ -50,3 +54,22 @@ class BodyTooLargeError(DulyError):
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(f"the body is longer than {limit_bytes} bytes: send a reference to the data instead")
         self.limit_bytes = limit_bytes
+
+
+class InUseError(DulyError):
+    """It cannot go, or end, while something needs it; the message says what, and what to do first."""
+
+
+class OverLimitError(DulyError):
+    """An account is at one of its limits: nothing was stored. `limit`: its name; `allowed`: its size; `retry_after_s`:
+    when to try again, at the earliest; `window_s`: for limits over a time, how long that is.
+    """
+
+    def __init__(
+        self, limit: str, allowed: float, message: str, *, retry_after_s: float, window_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.allowed = allowed
+        self.retry_after_s = retry_after_s
+        self.window_s = window_s

@@ -33,6 +33,7 @@ _SEGMENTS_EVERY = timedelta(seconds=1)
 _SEGMENTS_EVERY_BUSY = timedelta(milliseconds=250)  # a drained segment costs every claim until it is retired
 _DAYS_EVERY = timedelta(hours=1)
 _DAYS_AHEAD = 4
+_QUOTAS_BATCH = 5_000
 _UNREAD_EVERY = timedelta(seconds=5)
 _KEYS_EVERY = timedelta(minutes=10)
 _KEYS_BATCH = 500
@@ -93,8 +94,9 @@ class Upkeep:
         return _jittered(_SEGMENTS_EVERY_BUSY if busy else _SEGMENTS_EVERY)
 
     async def days_step(self) -> timedelta:
-        """Make the partitions of the days to come."""
+        """Make the partitions of the days to come, and forget what was taken of quotas in months long ended."""
         await queue.add_days(self._db, _DAYS_AHEAD)
+        await queue.forget_quotas(self._db, _QUOTAS_BATCH)
         return _jittered(_DAYS_EVERY)
 
     async def unread_step(self) -> timedelta:

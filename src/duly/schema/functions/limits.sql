@@ -182,11 +182,3 @@ begin
     set concurrency = excluded.concurrency, key_concurrency = excluded.key_concurrency, paused = excluded.paused;
     perform duly.wake();
 end $$;
-
-create function duly.set_account_concurrency(p_account integer, p_concurrency integer) returns void
-language plpgsql
-as $$
-begin
-    update duly.account a set concurrency = p_concurrency where a.id = p_account;
-    perform duly.wake();
-end $$;

@@ -5,13 +5,33 @@
 
 -- Settings -----------------------------------------------------------------------------------------------------------
 
+-- A named set of limits; what is left out is not limited (the members are in `duly.service.plans`).
+create table duly.plan (
+    name        text        primary key,
+    limits      jsonb       not null check (jsonb_typeof(limits) = 'object'),
+    created_at  timestamptz not null default now(),
+    updated_at  timestamptz not null default now()
+);
+
+-- What an account may do is its plan's limits, and its own where it has some. What claiming and pruning read of them stands in columns,
+-- written by apply_limits (see accounts.sql).
 create table duly.account (
     id          integer generated always as identity primary key,   -- the number that hot rows carry; never leaves the cell
     public_id   uuid        not null unique,
-    name        text        not null unique,
-    concurrency integer     check (concurrency > 0),   -- how many of its jobs may run at once; null: no limit
-    created_at  timestamptz not null default now()
+    name        text        not null,
+    operator    boolean     not null default false,    -- its admin keys administer all accounts
+    plan        text        references duly.plan (name),
+    limits      jsonb       not null default '{}' check (jsonb_typeof(limits) = 'object'),
+    concurrency integer     check (concurrency >= 0),   -- how many of its jobs may run at once; null: no limit; 0: it is disabled
+    keep        interval    check (keep > '0'),         -- how long its finished jobs are kept; null: as the operator has it
+    keep_dead   interval    check (keep_dead > '0'),
+    created_at  timestamptz not null default now(),
+    disabled_at timestamptz,
+    deleted_at  timestamptz
 );
+create unique index account_name on duly.account (name) where deleted_at is null;
+create index account_of_plan on duly.account (plan);
+create index account_keeping on duly.account (id) where keep is not null or keep_dead is not null;
 
 create table duly.project (
     id          integer generated always as identity primary key,
@@ -19,8 +39,9 @@ create table duly.project (
     account_id  integer     not null references duly.account (id),
     name        text        not null,
     created_at  timestamptz not null default now(),
-    unique (account_id, name)
+    deleted_at  timestamptz
 );
+create unique index project_name on duly.project (account_id, name) where deleted_at is null;
 
 create table duly.api_key (
     id          uuid        primary key,
@@ -34,6 +55,7 @@ create table duly.api_key (
     revoked_at  timestamptz,
     last_used_at timestamptz
 );
+create index api_key_of_project on duly.api_key (project_id);
 
 create table duly.signing_secret (
     id          uuid        primary key,
@@ -43,6 +65,16 @@ create table duly.signing_secret (
     expires_at  timestamptz                           -- after a rotation the old one goes on signing until here
 );
 create index signing_secret_of_project on duly.signing_secret (project_id);
+
+-- Blocks of an account's monthly quota that processes have taken, and what they gave back (a negative size): one row each, never
+-- changed. A block is a part of the quota, so that a month has some hundred rows an account, whatever it creates.
+create table duly.quota_block (
+    account_id  integer     not null references duly.account (id),
+    month       date        not null,
+    taken_at    timestamptz not null default clock_timestamp(),
+    size        bigint      not null
+);
+create index quota_block_of_account on duly.quota_block (account_id, month);
 
 -- What its owner says about a queue. One without a row has no limits and is not paused.
 create table duly.queue (
@@ -225,6 +257,7 @@ create table duly.scheduled (
     trigger       text        not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 create index scheduled_by_time on duly.scheduled (run_at, job_id);
+create index scheduled_of_account on duly.scheduled (account_id, run_at);   -- for counting what an account has stored
 
 create table duly.ready (
     segment       bigint      not null,
