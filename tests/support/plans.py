@@ -26,6 +26,7 @@ _KEYS = {
     "lane_block_pkey": ("id =",),
     "lane_block_account_id_project_id_queue_kind_key": ("account_id =", "project_id =", "queue ="),
     "queue_pkey": ("project_id =", "name ="),
+    "rate_pkey": ("project_id =", "queue ="),
     "breaker_pkey": ("account_id =", "host ="),
 }
 _FACTS = ("job", "attempt", "outcome")
@@ -42,7 +43,7 @@ _SMALL = {
     "idle_until",
 }
 _SMALL_INDEXES = {"worker_pkey", "retired_pkey"}
-_HOT = {"ready", "lease", "scheduled", "lane", "lane_block", "queue", "redrive", "unique_key", "breaker"}
+_HOT = {"ready", "lease", "scheduled", "lane", "lane_block", "queue", "rate", "redrive", "unique_key", "breaker"}
 
 
 @dataclass(frozen=True)

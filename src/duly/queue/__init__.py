@@ -2,7 +2,7 @@
 
 May import: model, schema, asyncpg. Touches every hot table, through the functions of `schema/functions`.
 Knows no loops: each call is one statement with a time limit, sent again a few times if a rival's deadlock or conflict
-rolled it back. Must hold: every write names the lease (job id and
+rolled it back (a claim that finds nothing may be several). Must hold: every write names the lease (job id and
 attempt) or the job's owner; rows come back as frozen dataclasses or tuples.
 """
 
@@ -24,9 +24,20 @@ from duly.queue.inspect import (
     server_now,
 )
 from duly.queue.leases import Renewal, deregister, heartbeat, register
-from duly.queue.limits import QueueSettings, get_queue, set_account_concurrency, set_queue
+from duly.queue.limits import (
+    QueueSettings,
+    Rate,
+    get_queue,
+    list_queues,
+    pause_queue,
+    queue_is_known,
+    set_account_concurrency,
+    set_account_weight,
+    set_queue,
+    unset_queue,
+)
 from duly.queue.pruning import Pruned, drop_day, forget_redrives, look_at_day, prunable_days, prune_day
-from duly.queue.running import ClaimCursor, claim, give_back, settle
+from duly.queue.running import ClaimCursor, Shares, claim, give_back, settle
 from duly.queue.sealed import KeyUse, keys_in_use, unfinished_by_key
 from duly.queue.segments import (
     Line,
@@ -57,9 +68,11 @@ __all__ = [
     "Promoted",
     "Pruned",
     "QueueSettings",
+    "Rate",
     "Renewal",
     "Rescued",
     "Session",
+    "Shares",
     "WorkerView",
     "add_days",
     "advance",
@@ -79,13 +92,16 @@ __all__ = [
     "keys_in_use",
     "list_attempts",
     "list_jobs",
+    "list_queues",
     "list_workers",
     "live_segments",
     "look_at_day",
     "move",
+    "pause_queue",
     "promote",
     "prunable_days",
     "prune_day",
+    "queue_is_known",
     "raise_floor",
     "redrive",
     "register",
@@ -96,8 +112,10 @@ __all__ = [
     "segment_rows",
     "server_now",
     "set_account_concurrency",
+    "set_account_weight",
     "set_queue",
     "settle",
     "sweep_keys",
     "unfinished_by_key",
+    "unset_queue",
 ]
