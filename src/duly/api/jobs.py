@@ -22,8 +22,9 @@ from duly.api.services import Services, ServicesHere
 from duly.http import HOPS_HEADER
 from duly.model import NewJob
 from duly.model.errors import DatabaseUnavailableError, ExpiredJobError, UniqueKeyTakenError, WrongStateError
-from duly.queue import Enqueued, JobView, Owner, cancel, get_job, list_attempts, list_jobs, redrive, run_now
+from duly.queue import JobView, Owner, cancel, get_job, list_attempts, list_jobs, redrive, run_now
 from duly.service import Principal
+from duly.service.creating import Created
 from duly.service.redaction import Redaction
 from duly.service.sealing import opened_excerpt, opened_view
 from duly.service.views import as_created
@@ -240,7 +241,7 @@ async def _found(services: Services, caller: Principal, id_text: str) -> JobView
     return services.opened(job)
 
 
-async def _stored(services: Services, owner: Owner, job: NewJob, enqueued: Enqueued) -> JobView:
+async def _stored(services: Services, owner: Owner, job: NewJob, enqueued: Created) -> JobView:
     """The job as it was created; a repeated one as it stands now.
 
     It is committed: a database that goes away now must not look like a failure.
@@ -249,7 +250,7 @@ async def _stored(services: Services, owner: Owner, job: NewJob, enqueued: Enque
     if enqueued.result == "repeated":
         with contextlib.suppress(DatabaseUnavailableError):
             stored = await get_job(services.database, owner, job.id)
-    return services.opened(stored) if stored else as_created(owner, job, enqueued.stored_at)
+    return services.opened(stored) if stored else as_created(owner, enqueued.job, enqueued.stored_at)
 
 
 def _checked_headers(request: Request) -> int:
