@@ -309,7 +309,7 @@ async def test_a_job_that_came_too_late_is_marked_expired(database: Database) ->
 
 def test_a_cursor_forgets_accounts_that_were_not_served_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond what it remembers the longest unserved ones go; a claim is told of the 256 whose turn comes next."""
-    monkeypatch.setattr("duly.queue.running.REMEMBERED_ACCOUNTS", 350)
+    monkeypatch.setattr("duly.queue.claiming.REMEMBERED_ACCOUNTS", 350)
     cursor = ClaimCursor()
     for account in range(1, 400):
         cursor.served(account, account)

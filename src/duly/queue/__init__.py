@@ -6,6 +6,7 @@ rolled it back (a claim that finds nothing may be several). Must hold: every wri
 attempt) or the job's owner; rows come back as frozen dataclasses or tuples.
 """
 
+from duly.queue.claiming import ClaimCursor, Shares, claim
 from duly.queue.control import cancel, redrive, run_now
 from duly.queue.database import Database, Executor, Session
 from duly.queue.enqueue import Enqueued, Owner, enqueue
@@ -37,7 +38,7 @@ from duly.queue.limits import (
     unset_queue,
 )
 from duly.queue.pruning import Pruned, drop_day, forget_redrives, look_at_day, prunable_days, prune_day
-from duly.queue.running import ClaimCursor, Shares, claim, give_back, settle
+from duly.queue.running import give_back, settle
 from duly.queue.sealed import KeyUse, keys_in_use, unfinished_by_key
 from duly.queue.segments import (
     Line,

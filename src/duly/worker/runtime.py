@@ -14,8 +14,8 @@ from duly import queue
 from duly.model.errors import DatabaseUnavailableError, InvalidInputError
 from duly.model.jobs import ClaimedJob
 from duly.model.settlement import release
+from duly.queue.claiming import Shares
 from duly.queue.database import RESERVE, Database
-from duly.queue.running import Shares
 from duly.worker.claimer import Claimer, Slots
 from duly.worker.config import WorkerConfig
 from duly.worker.executor import Executor

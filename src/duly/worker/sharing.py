@@ -6,16 +6,17 @@ from collections.abc import Mapping
 
 from duly.queue import Shares
 
-PARTS = 8
+PARTS = 4
 LEAST_SLOTS = 16
 
 
 def shares(slots: int, running: int, by_account: Mapping[int, int], wanted: int) -> Shares:
     """How many jobs a claim of `wanted` may take of each account.
 
-    An account may run 8 times as many jobs as it leaves slots free of running ones: alone 8 of 9 slots, and k such
-    accounts together 8k of 8k + 1. So whatever hangs, there is room for an account that has nothing running. A worker
-    of fewer than 16 slots does not share: to leave one free would cost it too much.
+    An account may run 4 times as many jobs as it leaves slots free of running ones: alone 4 of 5 slots, and a second
+    one whose jobs hang, too, 4 of 5 of what that leaves. So there is room for an account that has nothing running. The
+    last slot is for such a one only. A worker of fewer than 16 slots does not share: to leave some free would cost it
+    too much.
     """
     if slots < LEAST_SLOTS:
         return Shares()
@@ -26,5 +27,5 @@ def shares(slots: int, running: int, by_account: Mapping[int, int], wanted: int)
 
 
 def _more(free: int, held: int) -> int:
-    """The largest m with held + m ≤ 8 × (free − m)."""
+    """The largest m with held + m ≤ 4 × (free − m)."""
     return max(0, (PARTS * free - held) // (PARTS + 1))

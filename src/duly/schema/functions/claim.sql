@@ -81,13 +81,12 @@ begin
         if not v_few then
             select n.* into v_next
             from duly.next_lanes(
-                v_live, p_after_account, p_seen_accounts, p_seen_lanes, p_kinds, p_queues, v_shut, v_full, v_count,
-                case v_round when 1 then least(v_looks, 64) else v_looks end) n;
+                v_live, p_after_account, p_seen_accounts, p_seen_lanes, p_kinds, p_queues, v_shut, v_full, v_count, v_looks) n;
             v_accounts := v_next.accounts;
             v_lanes := v_next.lanes;
             v_at := v_next.last_account;
             v_through := v_next.through;
-            v_looks := v_looks - (case v_round when 1 then least(v_looks, 64) else v_looks end - v_next.looks);
+            v_looks := v_next.looks;
             v_wait := least(v_wait, v_next.wait_seconds);
             if cardinality(v_next.passed_accounts) > 0 then
                 v_passed := v_passed || jsonb_object(v_next.passed_accounts::text[], v_next.passed_lanes::text[]);

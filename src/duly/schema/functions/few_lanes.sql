@@ -23,6 +23,7 @@ declare
     v_limit    integer;
     v_project  integer;
     v_queue    text;
+    v_leased   bigint[];
 begin
     at_account := p_account;
     at_lane := p_lane;
@@ -58,9 +59,14 @@ begin
         end if;
         if v_closed then
             at_lane := v_lane | 4294967295;
-        elsif v_limit is null or not duly.key_is_full(v_account, v_project, v_queue, v_lane, v_limit) then
-            v_accounts := v_accounts || v_account;
-            v_lanes := v_lanes || v_lane;
+        else
+            if v_limit is not null and v_leased is null then
+                v_leased := duly.leased();
+            end if;
+            if v_limit is null or not duly.key_is_full(v_account, v_project, v_queue, v_lane, v_limit, v_leased) then
+                v_accounts := v_accounts || v_account;
+                v_lanes := v_lanes || v_lane;
+            end if;
         end if;
     end loop;
     select coalesce(array_agg(o.account order by o.turn, o.behind, o.account), '{}'),

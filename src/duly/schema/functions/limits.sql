@@ -103,8 +103,10 @@ begin
     queue := v_block.queue;
 end $$;
 
--- The same for the lane of a concurrency key.
-create function duly.key_is_full(p_account integer, p_project integer, p_queue text, p_lane bigint, p_limit integer) returns boolean
+-- The same for the lane of a concurrency key. p_leased: live_segments('lease'), a moment old: a lease that was carried over since is not
+-- seen, and room decides.
+create function duly.key_is_full(
+    p_account integer, p_project integer, p_queue text, p_lane bigint, p_limit integer, p_leased bigint[]) returns boolean
 language plpgsql stable
 as $$
 declare
@@ -113,7 +115,27 @@ begin
     if v_key = '' then
         return false;
     end if;
-    return duly.running_with_key(p_account, p_project, p_queue, v_key, p_limit) >= p_limit;
+    return p_limit = (
+        select count(*) from (
+            select from duly.lane_block b
+            cross join lateral (select l.id from duly.lane l where l.block_id = b.id and l.concurrency_key = v_key offset 0) its
+            cross join unnest(p_leased) live (segment)
+            cross join lateral (
+                select from duly.lease x
+                where x.segment = live.segment and x.account_id = p_account and x.lane_id = its.id
+                limit p_limit) one
+            where b.account_id = p_account and b.project_id = p_project and b.queue = p_queue
+            limit p_limit) counted);
+end $$;
+
+-- Where leases stand.
+create function duly.leased() returns bigint[]
+language plpgsql stable
+as $$
+begin
+    return (
+        select s.closed || array(select generate_series(s.upwards_from, (select c.last_value from duly.segment_current c)))
+        from duly.live_segments('lease') s);
 end $$;
 
 -- The same for an account.

@@ -30,6 +30,7 @@ declare
     v_limit   integer;
     v_project integer;
     v_queue   text;
+    v_leased  bigint[];
 begin
     loop
         if looks <= 0 then
@@ -61,9 +62,14 @@ begin
         end if;
         if v_closed then
             lane := lane | 4294967295;
-        elsif v_limit is null or not duly.key_is_full(p_account, v_project, v_queue, lane, v_limit) then
-            is_open := true;
-            return;
+        else
+            if v_limit is not null and v_leased is null then
+                v_leased := duly.leased();
+            end if;
+            if v_limit is null or not duly.key_is_full(p_account, v_project, v_queue, lane, v_limit, v_leased) then
+                is_open := true;
+                return;
+            end if;
         end if;
     end loop;
 end $$;
