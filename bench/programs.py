@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from bench import claim, deliver, drain, dump, held, ingest, latency, standing
+from bench import claim, deliver, drain, dump, fairness, held, ingest, latency, limits, standing
 from bench.finding import Finding
 from bench.setting import Setting
 
@@ -18,4 +18,6 @@ PROGRAMS: dict[str, Callable[[Setting], Coroutine[Any, Any, Finding]]] = {
     "held": held.run,
     "standing": standing.run,
     "dump": dump.run,
+    "fairness": fairness.run,
+    "limits": limits.run,
 }

@@ -213,6 +213,7 @@ async def test_every_call_that_makes_a_job_minds_the_limits(database: Database, 
     """None of them is a way round: over a quota of nothing each is 429 and makes nothing."""
     tenant = await new_tenant(database, client, "limited")
     job = await tenant.api.create()
+    await tenant.api.post(f"/v1/jobs/{job['id']}/cancel")  # a replay needs one that has ended
     for limit, body in (("monthly_quota", {"url": TARGET}), ("stored", {"url": TARGET})):
         await database.execute("update duly.account set limits = jsonb_build_object($1::text, 0)", limit)
         before = await jobs_there(database)

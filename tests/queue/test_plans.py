@@ -15,13 +15,14 @@ import pytest
 from duly import queue
 from duly.model import Unique
 from duly.model.settlement import Edge
-from duly.queue import ClaimCursor, Database, QueueSettings, Session, breaker
+from duly.queue import ClaimCursor, Database, QueueSettings, Rate, Session, breaker
 from duly.upkeep import SegmentKeeper
 from support.engine import Engine, new_job, settled
 from support.plans import Plan, PlanLog, faults
 from support.sessions import holding
 
 MILLION = 1_000_000
+RATE = Rate(1_000_000, timedelta(seconds=1))  # never reached, always looked at
 HOUR = timedelta(hours=1)
 
 
@@ -59,7 +60,7 @@ async def each_hot_statement(engine: Engine, session: Session) -> None:
 
 async def each_guarded_statement(engine: Engine, session: Session) -> None:
     """The same under unique keys and limits; and a breaker."""
-    await queue.set_queue(session, engine.owner.project_id, "limited", QueueSettings(3, 1))
+    await queue.set_queue(session, engine.owner.project_id, "limited", QueueSettings(3, 1, rate=RATE))
     await queue.set_account_concurrency(session, engine.owner.account_id, 50)
     for key in ("a", "b"):
         await engine.enqueue(2, queue="limited", concurrency_key=key, priority=0, db=session)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
+
+from duly.queue import Session
 
 # index → what its condition must name for the scan to be bounded by more than the table's age
 _KEYS = {
@@ -28,6 +30,7 @@ _KEYS = {
     "scheduled_of_account": ("account_id =",),
     "quota_block_of_account": ("account_id =", "month ="),
     "queue_pkey": ("project_id =", "name ="),
+    "rate_pkey": ("project_id =", "queue ="),
     "breaker_pkey": ("account_id =", "host ="),
 }
 # the same for the partitions' indexes, by what their names contain; a list's walk begins at a place and has a limit
@@ -52,7 +55,10 @@ _SMALL = {
     "idle_until",
 }
 _SMALL_INDEXES = {"worker_pkey", "retired_pkey"}
-_HOT = {"ready", "lease", "scheduled", "lane", "lane_block", "queue", "redrive", "unique_key", "breaker", "quota_block"}
+_HOT = {
+    "ready", "lease", "scheduled", "lane", "lane_block", "queue", "rate", "redrive", "unique_key", "breaker",
+    "quota_block",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,18 @@ class PlanLog:
         await asyncio.sleep(0)
         heard, self.plans = self.plans, []
         return heard
+
+
+async def buffers_of(url: str, ask: Callable[[Session], Awaitable[object]]) -> list[int]:
+    """The shared buffers of each statement that was sent, in order, in a session that is used to them."""
+    connection = await asyncpg.connect(url)
+    try:
+        session, log = Session(connection, "duly"), await PlanLog.on(connection)
+        await connection.execute("set auto_explain.log_nested_statements = off")
+        await ask(session)
+        return [plan.buffers for plan in await log.take()]
+    finally:
+        connection.terminate()
 
 
 def faults(plan: Plan) -> list[str]:

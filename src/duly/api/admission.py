@@ -8,12 +8,13 @@ from duly.api.services import Services
 from duly.model import NewJob
 from duly.queue import Enqueued, Session, get_job
 from duly.service import Principal
+from duly.service.creating import Created
 from duly.service.faults import OverLimitError
 
 
 async def create_within_limits(
     services: Services, caller: Principal, job: NewJob, session: Session | None = None
-) -> Enqueued:
+) -> Created:
     """Store a job and count it; one that was there already costs nothing, and is answered at the limit too.
 
     Raises OverLimitError, and as `Creator.create` does; nothing is stored then.

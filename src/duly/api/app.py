@@ -25,6 +25,7 @@ from duly.api import (
     jobs,
     keys,
     projects,
+    queues,
     signing_secrets,
     usage,
 )
@@ -33,6 +34,7 @@ from duly.api.bulk import BulkInput
 from duly.api.documents import ProblemDocument
 from duly.api.inputs import ChangeInput, JobInput
 from duly.api.problems import install_problems
+from duly.api.queue_inputs import QueueInput
 from duly.api.rate_limit import RateHeaders
 from duly.api.services import Services
 from duly.api.settings import ApiSettings
@@ -47,6 +49,7 @@ _READ_BY_HAND: list[tuple[type[BaseModel], Literal["validation", "serialization"
     (ChangeInput, "validation"),
     (BatchInput, "validation"),
     (BulkInput, "validation"),
+    (QueueInput, "validation"),
     *((model, "validation") for model in admin_inputs.BODIES),
     (ProblemDocument, "serialization"),
 ]
@@ -56,6 +59,7 @@ _ROUTES = (
     jobs,
     changing,
     events,
+    queues,
     usage,
     accounts,
     projects,

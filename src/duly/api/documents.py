@@ -164,6 +164,41 @@ class AttemptListDocument(_Document):
     data: list[AttemptDocument]
 
 
+class RateDocument(_Document):
+    """How many attempts may start: `limit` in every `per`."""
+
+    limit: int
+    per: Seconds
+
+
+class RetryDefaultsDocument(_Document):
+    """What new jobs take where they say nothing; null: what every job takes."""
+
+    max_attempts: int | None
+    backoff: BackoffDocument | None
+    max_age: Seconds | None
+    on: str | list[int | str] | None
+
+
+class QueueDocument(_Document):
+    """What applies to a queue; null: no limit, no default."""
+
+    name: str
+    concurrency: Annotated[int | None, Field(description="how many of its jobs may run at once")]
+    key_concurrency: Annotated[int | None, Field(description="and how many with one concurrency key")]
+    rate: RateDocument | None
+    timeout: Annotated[Seconds | None, Field(description="of new jobs that have none of their own")]
+    retry: RetryDefaultsDocument
+    paused: bool
+
+
+class QueueListDocument(_Document):
+    """A page of queues, by name. `next_cursor` null: there are no more."""
+
+    data: list[QueueDocument]
+    next_cursor: str | None
+
+
 class FaultDocument(_Document):
     """One thing that is wrong: in the body at a JSON pointer, or in a parameter of the query."""
 

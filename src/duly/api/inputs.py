@@ -26,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from duly.model import Backoff, RetryPolicy
+from duly.model import INHERITABLE, Backoff, RetryPolicy
 from duly.model.jobs import DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT, QUEUE_NAME
 from duly.service.changing import ChangeSpec
 from duly.service.durations import parse_duration, show_duration
@@ -179,7 +179,7 @@ Callback: TypeAlias = Annotated[str, Field(max_length=8192, description="a URL t
 Tag: TypeAlias = Annotated[str, AfterValidator(_printable(100)), Field(max_length=100)]
 
 
-class _Input(BaseModel):
+class Input(BaseModel):
     """Strict: nothing is converted by guessing, unknown members are refused. A null member counts as left out."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
@@ -190,7 +190,7 @@ class _Input(BaseModel):
         return {name: part for name, part in value.items() if part is not None} if isinstance(value, dict) else value
 
 
-class BackoffInput(_Input):
+class BackoffInput(Input):
     """The delay before each retry; a part left out takes its default."""
 
     kind: Literal["exponential", "linear", "fixed", "steps"] = "exponential"
@@ -224,7 +224,7 @@ class BackoffInput(_Input):
         )
 
 
-class RetryInput(_Input):
+class RetryInput(Input):
     """How often, how long and on what a job is tried again."""
 
     max_attempts: Annotated[int, Field(ge=1, le=50)] | None = None
@@ -252,7 +252,7 @@ class RetryInput(_Input):
         )
 
 
-class RedactInput(_Input):
+class RedactInput(Input):
     """What is hidden on every read, beside the standard secret headers. It is delivered intact."""
 
     headers: Annotated[
@@ -266,7 +266,7 @@ class RedactInput(_Input):
         return Redaction(tuple(dict.fromkeys(self.headers)), self.body, self.response)
 
 
-class ChangeInput(_Input):
+class ChangeInput(Input):
     """What is to be different of a job that waits for its time. What is left out stays."""
 
     run_at: Moment | None = None
@@ -294,7 +294,7 @@ class ChangeInput(_Input):
         )
 
 
-class JobInput(_Input):
+class JobInput(Input):
     """A job to create. Only `url` is required."""
 
     url: Annotated[str, Field(max_length=8192, description="where to send the request: http or https")]
@@ -308,7 +308,9 @@ class JobInput(_Input):
     run_at_local: Local | None = None
     timezone: Zone | None = None
     id: Id | None = None
-    timeout: Annotated[Timeout, Field(json_schema_extra={"default": 30})] = DEFAULT_TIMEOUT
+    timeout: Annotated[
+        Timeout, Field(json_schema_extra={"default": 30}, description="left out: the queue's default")
+    ] = DEFAULT_TIMEOUT
     retry: RetryInput | None = None
     queue: Annotated[str, AfterValidator(_queue), Field(max_length=100)] = DEFAULT_QUEUE
     concurrency_key: Annotated[str, AfterValidator(_printable(200)), Field(max_length=200)] | None = None
@@ -351,5 +353,10 @@ class JobInput(_Input):
             on_success=self.on_success,
             on_dead=self.on_dead,
             redact=self.redact.redaction() if self.redact else None,
+            inherits=self._inherits(),
             hops=hops,
         )
+
+    def _inherits(self) -> frozenset[str]:
+        given = set() if self.retry is None else {name for name, part in self.retry if part is not None}
+        return INHERITABLE - given - (self.model_fields_set & {"timeout"})

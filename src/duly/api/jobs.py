@@ -24,7 +24,6 @@ from duly.http import HOPS_HEADER
 from duly.model import FINAL, NewJob
 from duly.model.errors import DatabaseUnavailableError, ExpiredJobError, UniqueKeyTakenError, WrongStateError
 from duly.queue import (
-    Enqueued,
     JobView,
     Owner,
     Session,
@@ -37,6 +36,7 @@ from duly.queue import (
     run_now,
 )
 from duly.service import Principal
+from duly.service.creating import Created
 from duly.service.redaction import Redaction
 from duly.service.replaying import replayed_job
 from duly.service.sealing import opened_excerpt, opened_view
@@ -285,9 +285,7 @@ async def answer_created(services: Services, caller: Principal, job: NewJob, ses
     return JSONResponse(job_json(stored), 201, headers)
 
 
-async def _stored(
-    services: Services, owner: Owner, job: NewJob, enqueued: Enqueued, session: Session | None
-) -> JobView:
+async def _stored(services: Services, owner: Owner, job: NewJob, enqueued: Created, session: Session | None) -> JobView:
     """The job as it was created; a repeated one as it stands now.
 
     It is committed: a database that goes away now must not look like a failure.
@@ -296,7 +294,7 @@ async def _stored(
     if enqueued.result == "repeated":
         with contextlib.suppress(DatabaseUnavailableError):
             stored = await get_job(session or services.database, owner, job.id)
-    return services.opened(stored) if stored else as_created(owner, job, enqueued.stored_at)
+    return services.opened(stored) if stored else as_created(owner, enqueued.job, enqueued.stored_at)
 
 
 def read_hops(request: Request) -> int:

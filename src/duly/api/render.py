@@ -8,8 +8,8 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
-from duly.model import RetryPolicy, Unique
-from duly.queue import AttemptView, JobView, Operation
+from duly.model import Backoff, RetryPolicy, Unique
+from duly.queue import AttemptView, JobView, Operation, QueueSettings
 from duly.service.jobs import KIND
 from duly.service.moments import show_moment
 from duly.service.redaction import Redaction
@@ -134,20 +134,42 @@ def attempt_json(attempt: AttemptView) -> dict[str, Any]:
     }
 
 
+def queue_json(name: str, settings: QueueSettings) -> dict[str, Any]:
+    """A queue and what applies to it."""
+    rate, defaults = settings.rate, settings.defaults
+    return {
+        "name": name,
+        "concurrency": settings.concurrency,
+        "key_concurrency": settings.key_concurrency,
+        "rate": None if rate is None else {"limit": rate.limit, "per": _seconds(rate.per)},
+        "timeout": None if defaults.timeout is None else _seconds(defaults.timeout),
+        "retry": {
+            "max_attempts": defaults.max_attempts,
+            "backoff": None if defaults.backoff is None else _backoff_json(defaults.backoff),
+            "max_age": None if defaults.max_age is None else _seconds(defaults.max_age),
+            "on": list(defaults.on) if isinstance(defaults.on, tuple) else defaults.on,
+        },
+        "paused": settings.paused,
+    }
+
+
 def _retry_json(retry: RetryPolicy) -> dict[str, Any]:
-    backoff = retry.backoff
     return {
         "max_attempts": retry.max_attempts,
-        "backoff": {
-            "kind": backoff.kind,
-            "base": _seconds(backoff.base),
-            "factor": backoff.factor,
-            "max": _seconds(backoff.max),
-            "jitter": backoff.jitter,
-            "steps": [_seconds(step) for step in backoff.steps],
-        },
+        "backoff": _backoff_json(retry.backoff),
         "max_age": _seconds(retry.max_age),
         "on": retry.on if isinstance(retry.on, str) else list(retry.on),
+    }
+
+
+def _backoff_json(backoff: Backoff) -> dict[str, Any]:
+    return {
+        "kind": backoff.kind,
+        "base": _seconds(backoff.base),
+        "factor": backoff.factor,
+        "max": _seconds(backoff.max),
+        "jitter": backoff.jitter,
+        "steps": [_seconds(step) for step in backoff.steps],
     }
 
 

@@ -1,4 +1,4 @@
-"""`duly up | api | worker | migrate | doctor | jobs | dead | keys | admin`."""
+"""`duly up | api | worker | migrate | doctor | jobs | dead | keys | queues | admin`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import asyncpg
 import typer
 
 from duly import __version__
-from duly.cli import admin, dead, doctor, jobs, keys, migrate, serve, up
+from duly.cli import admin, dead, doctor, jobs, keys, migrate, queues, serve, up
 from duly.cli.console import complain
 from duly.model.errors import DulyError
 
@@ -26,6 +26,7 @@ app.command("doctor")(doctor.doctor)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dead.app, name="dead")
 app.add_typer(keys.app, name="keys")
+app.add_typer(queues.app, name="queues")
 app.add_typer(admin.app, name="admin")
 
 

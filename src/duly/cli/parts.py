@@ -78,6 +78,7 @@ async def work(
             {KIND: deliver},
             queues=settings.queues,
             concurrency=settings.concurrency,
+            shared=True,
             claim_batch=min(1000, settings.concurrency),
             lease=settings.lease,
             grace=settings.grace,

@@ -2,11 +2,12 @@
 
 May import: model, schema, asyncpg. Touches every hot table, through the functions of `schema/functions`.
 Knows no loops: each call is one statement with a time limit, sent again a few times if a rival's deadlock or conflict
-rolled it back. Must hold: every write names the lease (job id and
+rolled it back (a claim that finds nothing may be several). Must hold: every write names the lease (job id and
 attempt) or the job's owner; rows come back as frozen dataclasses or tuples.
 """
 
 from duly.queue.changing import Change, Changed, change_job
+from duly.queue.claiming import ClaimCursor, Shares, claim
 from duly.queue.clock import DatabaseClock
 from duly.queue.control import cancel, redrive, run_now
 from duly.queue.database import Database, Executor, Session
@@ -35,10 +36,21 @@ from duly.queue.inspect import (
     server_now,
 )
 from duly.queue.leases import Renewal, deregister, heartbeat, register
-from duly.queue.limits import QueueSettings, get_queue, set_account_concurrency, set_queue
+from duly.queue.limits import (
+    QueueSettings,
+    Rate,
+    get_queue,
+    list_queues,
+    pause_queue,
+    queue_is_known,
+    set_account_concurrency,
+    set_account_weight,
+    set_queue,
+    unset_queue,
+)
 from duly.queue.operations import Call, Operation, Step, get_operation, make_operation, step_operation
 from duly.queue.pruning import Pruned, drop_day, forget_redrives, look_at_day, prunable_days, prune_day
-from duly.queue.running import ClaimCursor, claim, give_back, settle
+from duly.queue.running import give_back, settle
 from duly.queue.sealed import KeyUse, keys_in_use, unfinished_by_key
 from duly.queue.segments import (
     Line,
@@ -92,9 +104,11 @@ __all__ = [
     "Pruned",
     "QueueSettings",
     "QuotaTaken",
+    "Rate",
     "Renewal",
     "Rescued",
     "Session",
+    "Shares",
     "Step",
     "Taken",
     "WorkerView",
@@ -126,6 +140,7 @@ __all__ = [
     "keys_in_use",
     "list_attempts",
     "list_jobs",
+    "list_queues",
     "list_workers",
     "live_segments",
     "look_at",
@@ -133,10 +148,12 @@ __all__ = [
     "make_operation",
     "move",
     "note_answer",
+    "pause_queue",
     "project_has_jobs",
     "promote",
     "prunable_days",
     "prune_day",
+    "queue_is_known",
     "raise_floor",
     "redrive",
     "register",
@@ -147,6 +164,7 @@ __all__ = [
     "segment_rows",
     "server_now",
     "set_account_concurrency",
+    "set_account_weight",
     "set_queue",
     "settle",
     "step_operation",
@@ -155,4 +173,5 @@ __all__ = [
     "take_idempotency_key",
     "take_quota",
     "unfinished_by_key",
+    "unset_queue",
 ]

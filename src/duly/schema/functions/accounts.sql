@@ -3,8 +3,12 @@
 create function duly.apply_limits(p_account integer, p_plan text default null) returns void
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set lock_timeout = '5s'
 as $$
 begin
+    if p_account is not null then   -- binds claims under way too (see settings); those of a plan's thousands, from the next claim on
+        perform pg_advisory_xact_lock(hashtext('duly.account'), p_account);
+    end if;
     update duly.account a
     set concurrency = case when a.disabled_at is not null or a.deleted_at is not null then 0 else (l.limits ->> 'running')::integer end,
         keep = make_interval(secs => (l.limits ->> 'keep')::double precision),

@@ -23,6 +23,7 @@ create table duly.account (
     plan        text        references duly.plan (name),
     limits      jsonb       not null default '{}' check (jsonb_typeof(limits) = 'object'),
     concurrency integer     check (concurrency >= 0),   -- how many of its jobs may run at once; null: no limit; 0: it is disabled
+    weight      smallint    not null default 1 check (weight between 1 and 100),   -- its part of a claim, beside those of others
     keep        interval    check (keep > '0'),         -- how long its finished jobs are kept; null: as the operator has it
     keep_dead   interval    check (keep_dead > '0'),
     created_at  timestamptz not null default now(),
@@ -82,9 +83,22 @@ create table duly.queue (
     name            text        not null,
     concurrency     integer     check (concurrency > 0),       -- how many of its jobs may run at once; null: no limit
     key_concurrency integer     check (key_concurrency > 0),   -- and how many of those with one concurrency key
+    rate_limit      integer     check (rate_limit between 1 and 1000000),              -- how many attempts may start
+    rate_seconds    double precision check (rate_seconds between 0.001 and 31622400),  -- in so many seconds
+    defaults        jsonb,                                     -- what its new jobs take where they say nothing
     paused          boolean     not null default false,
+    check ((rate_limit is null) = (rate_seconds is null)),
     primary key (project_id, name)
 );
+
+-- When a queue with a rate has all its tokens again (see rates.sql). The last row counts: each claim that starts jobs adds one and takes
+-- the one before away. Never an update: the reader begins at the last one, and walks no versions that a snapshot keeps.
+create table duly.rate (
+    project_id integer     not null,
+    queue      text        not null,
+    full_at    timestamptz not null,
+    primary key (project_id, queue, full_at)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
 -- A lane is one line of jobs: what fairness goes round and limits count: a queue, a kind and a concurrency key. The lanes of one
 -- queue and kind are a block: their numbers lie side by side, so that a claim passes by all of them in one step (a queue that
