@@ -11,10 +11,11 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 import duly
-from duly.api import health, jobs
+from duly.api import health, jobs, schedules
 from duly.api.documents import ProblemDocument
 from duly.api.inputs import JobInput
 from duly.api.problems import install_problems
+from duly.api.schedule_inputs import ScheduleInput
 from duly.api.services import Services
 from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
@@ -50,6 +51,7 @@ def create_app(
     app.state.services = services
     install_problems(app, settings.retry_after_s)
     app.include_router(jobs.router)
+    app.include_router(schedules.router)
     app.include_router(health.router)
     _document(app)
     return app
@@ -64,7 +66,7 @@ def _document(app: FastAPI) -> None:
                 title=app.title, version=app.version, routes=app.routes, summary="HTTP requests, run later, reliably"
             )
             _, definitions = models_json_schema(
-                [(JobInput, "validation"), (ProblemDocument, "serialization")],
+                [(JobInput, "validation"), (ScheduleInput, "validation"), (ProblemDocument, "serialization")],
                 ref_template="#/components/schemas/{model}",
             )
             document.setdefault("components", {}).setdefault("schemas", {}).update(definitions["$defs"])

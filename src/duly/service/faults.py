@@ -28,6 +28,10 @@ class InvalidJobError(InvalidInputError):
         self.faults = tuple(faults)
 
 
+class InvalidScheduleError(InvalidJobError):
+    """Everything that is wrong with a schedule, at once. The pointers of its job begin with /job."""
+
+
 class BodyTooLargeError(DulyError):
     """The job's body is longer than the operator allows."""
 
