@@ -21,6 +21,7 @@ from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
 from duly.queue import Database
 from duly.service import NO_KEYRING, Creator, Gatekeeper, Keyring
+from duly.service.schedule_watch import ScheduleWatch
 
 
 def create_app(
@@ -31,7 +32,8 @@ def create_app(
     With a keyring, header values and bodies are stored sealed.
     """
     creator = Creator(database, keyring=keyring)
-    services = Services(database, policy, settings, creator, Gatekeeper(database), keyring)
+    watch = ScheduleWatch(database)
+    services = Services(database, policy, settings, creator, Gatekeeper(database), keyring, watch)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

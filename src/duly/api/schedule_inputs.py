@@ -17,6 +17,7 @@ from duly.http.policy import EgressPolicy
 from duly.http.url import Target, parse_target
 from duly.model import NewJob
 from duly.model.errors import InvalidInputError
+from duly.service.declaring import Declared
 from duly.service.faults import Fault, FieldError, InvalidScheduleError
 from duly.service.fire_plan import Policy
 from duly.service.jobs import Limits
@@ -111,23 +112,42 @@ class Reading:
 
 def read_schedule(text: str, reading: Reading, *, hops: int = 0) -> NewSchedule:
     """A schedule as given. Raises Problem 400 if it is no JSON object, InvalidScheduleError with all that is wrong."""
-    members, faults = _members(text)
-    job = members.pop("job", None)
-    template: Template | None = None
-    if job is not None:
-        template = _new_template(job, {}, reading, hops, faults)
-    values = {name: member.value for name, member in members.items()}
-    given = _shaped(values, job is not None or _is_bad(faults, "job"), faults)
-    timing = policy = None
+    given, policy, template, faults = _read(text, reading, hops)
+    timing: Timing | None = None
     if given is not None:
-        policy = _checked(faults, given.policy)
-        jitter = given.jitter or timedelta(0)
-        horizon = reading.limits.horizon
-        timing = _checked(faults, lambda: new_timing(given.asked(), now=reading.now, jitter=jitter, horizon=horizon))
+        jitter, horizon = given.jitter or timedelta(0), reading.limits.horizon
+        asked = given.asked()
+        timing = _checked(faults, lambda: new_timing(asked, now=reading.now, jitter=jitter, horizon=horizon))
     if faults or given is None or template is None or timing is None or policy is None:
         raise InvalidScheduleError(faults)
     new = NewSchedule(timing, policy, template, given.name, None, given.paused)
     return new if given.id is None else replace(new, id=given.id)
+
+
+def read_declared(text: str, reading: Reading) -> Declared:
+    """A schedule of a file. Its timing is checked when it is reconciled: what was declared once may be past by now."""
+    given, policy, template, faults = _read(text, reading, 0)
+    if given is not None:
+        for name in ("id", "paused"):
+            if name in given.model_fields_set:
+                faults.append(Fault(f"/{name}", "has no place in a declaration"))
+        if given.name is None:
+            faults.append(Fault("/name", "is required: a declared schedule is known by its name"))
+    if faults or given is None or given.name is None or template is None or policy is None:
+        raise InvalidScheduleError(faults)
+    return Declared(given.name, given.asked(), policy, template)
+
+
+def _read(
+    text: str, reading: Reading, hops: int
+) -> tuple[ScheduleInput | None, Policy | None, Template | None, list[Fault]]:
+    members, faults = _members(text)
+    job = members.pop("job", None)
+    template = None if job is None else _new_template(job, {}, reading, hops, faults)
+    values = {name: member.value for name, member in members.items()}
+    given = _shaped(values, job is not None or _is_bad(faults, "job"), faults)
+    policy: Policy | None = None if given is None else _checked(faults, given.policy)
+    return given, policy, template, faults
 
 
 def read_edit(text: str, schedule: Schedule, template: Template, reading: Reading) -> NewSchedule:

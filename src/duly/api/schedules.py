@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Any, get_args
 from uuid import UUID
@@ -46,6 +46,7 @@ from duly.service.schedules import (
     get_schedule,
     list_fires,
     list_schedules,
+    next_fires,
     pause_schedule,
     resume_schedule,
 )
@@ -297,15 +298,6 @@ async def read_fires(id: str, request: Request, caller: Reader, services: Servic
     page = fires[:limit]
     next_cursor = page[-1].fire_at.isoformat() if len(fires) > limit else None
     return JSONResponse({"data": [fire_json(fire) for fire in page], "next_cursor": next_cursor}, headers=HEADERS)
-
-
-def next_fires(schedule: Schedule, count: int) -> list[datetime]:
-    """Its next fires: the stored one, and those after it, as many as it still has."""
-    if schedule.next_fire_at is None:
-        return []
-    left = schedule.timing.most_fires
-    most = count if left is None else min(count, left - schedule.made)
-    return list(islice(fires_after(schedule.timing, schedule.next_fire_at - timedelta(microseconds=1)), most))
 
 
 def _previewed(fires: Any) -> JSONResponse:

@@ -13,6 +13,7 @@ from duly.http import EgressPolicy
 from duly.queue import Database, JobView
 from duly.service import Creator, Gatekeeper, Keyring, SealedError
 from duly.service.reminding import Reminder
+from duly.service.schedule_watch import ScheduleWatch
 from duly.service.sealing import closed_view, opened_view
 
 log = logging.getLogger("duly.api")
@@ -28,6 +29,7 @@ class Services:
     creator: Creator
     gatekeeper: Gatekeeper
     keyring: Keyring
+    schedule_watch: ScheduleWatch
     reminder: Reminder = field(default_factory=Reminder)
 
     def opened(self, job: JobView) -> JobView:

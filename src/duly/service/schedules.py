@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, Literal
 from uuid import UUID
 
@@ -22,7 +23,7 @@ from duly.queue import Database, Executor, Owner
 from duly.service.fire_plan import Policy
 from duly.service.keyring import Keyring
 from duly.service.templates import Template, opened_template, read_template, sealed_template, stored_options
-from duly.service.timing import Timing
+from duly.service.timing import Timing, fires_after
 
 State = Literal["active", "paused", "parked", "ended"]
 
@@ -281,6 +282,15 @@ async def list_fires(
 ) -> list[FireView]:
     """A schedule's fires, the latest first. Whose it is must have been asked before."""
     return [FireView(*row.values()) for row in await db.fetch(_FIRES, schedule_id, before, limit)]
+
+
+def next_fires(schedule: Schedule, count: int) -> list[datetime]:
+    """Its next fires: the stored one, and those after it, as many as it still has."""
+    if schedule.next_fire_at is None:
+        return []
+    left = schedule.timing.most_fires
+    most = count if left is None else min(count, left - schedule.made)
+    return list(islice(fires_after(schedule.timing, schedule.next_fire_at - timedelta(microseconds=1)), most))
 
 
 def _same(stored: Schedule, new: NewSchedule, keyring: Keyring) -> bool:
