@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-import base64
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from duly.http import EgressPolicy
-from duly.queue import ClaimCursor, Database, JobView, Owner, claim, list_jobs, live_segments, register, server_now
+from duly.model import Report, Settlement
+from duly.queue import (
+    ClaimCursor,
+    Database,
+    JobView,
+    Owner,
+    claim,
+    list_jobs,
+    live_segments,
+    register,
+    server_now,
+    settle,
+)
 from duly.service import Keyring
 from duly.service.fire_plan import Policy
 from duly.service.firing import Firer
@@ -44,7 +55,6 @@ class Stage:
 
     db: Database
     owner: Owner
-    firers: list[Firer] = field(default_factory=list)
 
     def firer(self, **settings: Any) -> Firer:
         policy = EgressPolicy.parse(allow_loopback=True)
@@ -99,14 +109,20 @@ class Stage:
         return sorted(jobs, key=lambda job: job.run_at)
 
     async def move_back(self, schedule: Schedule, by: timedelta) -> None:
-        """As if its next fire had been stored so much earlier."""
+        """As if so much time had passed: all that the database knows of the schedule happened so much earlier."""
         await self.db.execute(
             """update duly.schedule_turn
                set next_fire_at = next_fire_at - $2::interval, look_at = look_at - $2::interval,
-                   since_at = since_at - $2::interval
+                   since_at = since_at - $2::interval, last_fire_at = last_fire_at - $2::interval
                where schedule_id = $1""",
             schedule.id,
             by,
+        )
+        await self.db.execute(
+            "update duly.schedule set anchor_at = anchor_at - $2::interval where id = $1", schedule.id, by
+        )
+        await self.db.execute(
+            "update duly.fire set fire_at = fire_at - $2::interval where schedule_id = $1", schedule.id, by
         )
 
     async def end_jobs(self) -> int:
@@ -115,9 +131,6 @@ class Stage:
         claimed = await claim(
             self.db, worker, 1000, ["http"], None, ClaimCursor(), await live_segments(self.db, "ready")
         )
-        from duly.model import Report, Settlement
-        from duly.queue import settle
-
         report = Report("success", status_code=200)
         await settle(
             self.db, worker, [Settlement(j.id, j.attempt, "succeeded", result=None, report=report) for j in claimed]
@@ -126,4 +139,5 @@ class Stage:
 
 
 def key(n: int) -> tuple[str, bytes]:
-    return f"k{n}", base64.b64decode(base64.b64encode(bytes([n]) * 32))
+    """An encryption key of another ring."""
+    return f"k{n}", bytes([n]) * 32

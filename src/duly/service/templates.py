@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from duly.model import NewJob, RetryPolicy, Unique
@@ -19,15 +19,17 @@ from duly.service.jobs import KIND
 from duly.service.keyring import Keyring, place_of
 from duly.service.sealing import Place, key_of, opened_request, sealed_request
 
-LATE: Final = timedelta(minutes=1)
-"""A job that was to run longer ago than this has that time added to its greatest age: it could not run before."""
+_LATE_SHARE = 10
+"""A fire that is late by more than this part of its job's greatest age has its lateness added to that: the age counts
+from the time at which the job was to run, and it could not run before.
+"""
 
 _OLDEST_ID = timedelta(hours=23)  # an id may carry a time of the last 24 hours
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A job without its time. `expires_after`: from its fire."""
+    """A job without its time. `expires_after`: from its time, or from when it is made if that is later."""
 
     kind: str
     payload: Any
@@ -75,7 +77,7 @@ def job_at(
 ) -> NewJob:
     """The job of one fire, made at `now`. The same fire has the same job: its id is derived, unless it is given."""
     retry = template.retry
-    if now - fire_at > LATE:
+    if now - fire_at > retry.max_age / _LATE_SHARE:
         retry = replace(retry, max_age=retry.max_age + (now - fire_at))
     run_at = fire_at + jitter_of(schedule_id, fire_at, jitter)
     return NewJob(
