@@ -240,13 +240,12 @@ async def test_old_fires_go_in_batches(database: Database) -> None:
         schedule,
     )
     before = await queue.server_now(database) - timedelta(days=30, hours=1)
-    place = await queue.prune_fires(database, before, 15, START_OF_FIRES)
+    place = await queue.prune_fires(database, START_OF_FIRES, before, 15)
     assert place is not None
-    assert place[1] == schedule
     assert await database.fetchval("select count(*) from duly.fire") == 35
-    place = await queue.prune_fires(database, before, 15, place)
+    place = await queue.prune_fires(database, place, before, 15)
     assert place is not None
-    assert await queue.prune_fires(database, before, 15, place) is None
+    assert await queue.prune_fires(database, place, before, 15) is None
     assert await database.fetchval("select count(*) from duly.fire") == 30
 
 

@@ -27,6 +27,11 @@ _KEYS = {
     "lane_block_account_id_project_id_queue_kind_key": ("account_id =", "project_id =", "queue ="),
     "queue_pkey": ("project_id =", "name ="),
     "breaker_pkey": ("account_id =", "host ="),
+    "schedule_turn_by_look": ("look_at >", "look_at <"),
+    "schedule_turn_pkey": ("schedule_id =",),
+    "schedule_pkey": ("id =",),
+    "fire_pkey": ("schedule_id",),
+    "fire_by_time": ("fire_at",),
 }
 _FACTS = ("job", "attempt", "outcome")
 # A row per worker process, or per retired segment above the floor: few, and not of the kind that grows with age.
@@ -42,7 +47,11 @@ _SMALL = {
     "idle_until",
 }
 _SMALL_INDEXES = {"worker_pkey", "retired_pkey"}
-_HOT = {"ready", "lease", "scheduled", "lane", "lane_block", "queue", "redrive", "unique_key", "breaker"}
+_HOT = {"ready", "lease", "scheduled", "lane", "lane_block", "queue", "redrive", "unique_key", "breaker"} | {
+    "schedule",
+    "schedule_turn",
+    "fire",
+}
 
 
 @dataclass(frozen=True)

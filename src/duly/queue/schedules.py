@@ -11,7 +11,7 @@ from uuid import UUID
 from duly.queue.database import Executor, Session
 
 OVERDUE_AFTER = timedelta(minutes=1)
-START_OF_FIRES = (datetime.fromisoformat("0001-01-01T00:00:00+00:00"), UUID(int=0))
+START_OF_FIRES = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
 
 _DUE = """
     select schedule_id, seen_at, revision, next_fire_at, since_at, made, waiting, busy
@@ -144,12 +144,10 @@ async def park(db: Executor, due: DueSchedule, why: str) -> bool:
     return parked
 
 
-async def prune_fires(
-    db: Executor, before: datetime, limit: int, place: tuple[datetime, UUID]
-) -> tuple[datetime, UUID] | None:
-    """Forget up to `limit` fires older than `before`, from a place on; returns where to go on, None at the end."""
-    row = await db.fetchrow("select p_at, p_schedule from duly.prune_fires($1, $2, $3, $4)", before, limit, *place)
-    return None if row is None or row["p_at"] is None else (row["p_at"], row["p_schedule"])
+async def prune_fires(db: Executor, after: datetime, before: datetime, limit: int) -> datetime | None:
+    """Forget up to `limit` fires older than `before`, from a moment on; returns where to go on, None at the end."""
+    last: datetime | None = await db.fetchval("select duly.prune_fires($1, $2, $3)", after, before, limit)
+    return last
 
 
 async def schedule_health(db: Executor) -> ScheduleHealth:

@@ -79,6 +79,7 @@ _PRUNE_EVERY = timedelta(hours=1)
 _RECHECKED = 200
 _RECHECK_EVERY = timedelta(hours=1)
 _BREATH = timedelta(milliseconds=100)
+_LONGEST_BREATH_S = 0.01
 
 _UNFIT = (FieldError, InvalidInputError, TargetNotAllowedError, TamperedError)
 """What a schedule cannot fire for until somebody mends it."""
@@ -137,13 +138,14 @@ class Firer:
             return await until_next_look(self._db, _AT_MOST)
         stored = await many_schedules(self._db, [due.schedule_id for due in found])
         ready: list[_Ready] = []
+        breath = _Breath()
         for due in found:
             schedule = stored.get(due.schedule_id)
             if schedule is not None and schedule.revision == due.revision:
                 planned = await self._planned(due, schedule)
                 if planned is not None:
                     ready.append(planned)
-            await asyncio.sleep(0)  # a batch must not keep this process's deliveries waiting
+            await breath.taken()
         taken = await self._fire(ready)
         return timedelta(0) if taken or not ready else _RIVALS
 
@@ -152,11 +154,12 @@ class Firer:
         page = await list_schedules(self._db, None, state="active", before=self._rechecked_to, limit=_RECHECKED)
         now = await server_now(self._db)
         moved: list[Turned] = []
+        breath = _Breath()
         for schedule in page:
             turned = _moved(schedule, now)
             if turned is not None:
                 moved.append(turned)
-            await asyncio.sleep(0)
+            await breath.taken()
         if moved:
             async with self._db.transaction() as tx:
                 await take_fires(tx, moved)
@@ -168,7 +171,7 @@ class Firer:
         if self._keep is None:
             return _PRUNE_EVERY
         before = await server_now(self._db) - self._keep
-        place = await prune_fires(self._db, before, _PRUNED, self._pruned_to)
+        place = await prune_fires(self._db, self._pruned_to, before, _PRUNED)
         if place is None:
             return _PRUNE_EVERY * random.uniform(0.75, 1.25)
         self._pruned_to = place
@@ -246,6 +249,18 @@ class Firer:
             await _refuse(tx, wanted, enqueued)
         self.fired_total += len(wanted)
         return bool(wanted) or not jobs
+
+
+class _Breath:
+    """Lets this process's deliveries go on now and then; each time costs a whole round of a busy loop."""
+
+    def __init__(self) -> None:
+        self._since_s = time.monotonic()
+
+    async def taken(self) -> None:
+        if time.monotonic() - self._since_s > _LONGEST_BREATH_S:
+            await asyncio.sleep(0)
+            self._since_s = time.monotonic()
 
 
 class _Held(Exception):

@@ -1,3 +1,22 @@
+-- Whether one of a schedule's last 20 jobs has not ended. In order of the key: another index would be walked.
+create function duly.schedule_is_busy(p_schedule uuid) returns boolean
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_incremental_sort = off set jit = off
+as $$
+declare
+    v_job uuid;
+begin
+    for v_job in
+        select f.job_id from duly.fire f where f.schedule_id between p_schedule and p_schedule
+        order by f.schedule_id desc, f.fire_at desc limit 20
+    loop
+        if v_job is not null and duly.key_is_held(v_job, 'final', null) then
+            return true;
+        end if;
+    end loop;
+    return false;
+end $$;
+
 -- Schedules that are due, the longest due first, up to p_limit of them and up to p_bytes of what their jobs weigh, the first always.
 -- Looks at the last minute only, so that it does not walk the entries of every fire ever made; with p_sweep at all the past (once a
 -- minute, for what nobody looked at in time). seen_at: the clock that says what is due. busy: one of the last 20 jobs has not ended.
@@ -13,11 +32,7 @@ declare
 begin
     return query
     select d.schedule_id, v_now, d.revision, d.next_fire_at, d.since_at, d.made, d.waiting_since is not null,
-           d.overlap <> 'allow' and exists (
-               select from (
-                   select f.job_id from duly.fire f where f.schedule_id = d.schedule_id order by f.fire_at desc limit 20) l
-               where l.job_id is not null and exists (select from duly.job j where j.id = l.job_id)
-                 and not exists (select from duly.outcome o where o.job_id = l.job_id))
+           d.overlap <> 'allow' and duly.schedule_is_busy(d.schedule_id)
     from (
         select t.schedule_id, t.look_at, t.revision, t.next_fire_at, t.since_at, t.made, t.waiting_since, s.overlap, s.weight_bytes,
                sum(s.weight_bytes) over (order by t.look_at, t.schedule_id rows unbounded preceding) as weight_so_far
@@ -63,11 +78,13 @@ declare
 begin
     perform set_config('idle_in_transaction_session_timeout', '5s', true);
     v_taken := array(
-        select t.schedule_id
-        from unnest(p_schedules, p_revisions, p_next_was) g (id, revision, next_was)
-        join duly.schedule_turn t on t.schedule_id = g.id
-        where t.state = 'active' and t.revision = g.revision and t.next_fire_at = g.next_was
-        order by t.schedule_id for update of t skip locked);
+        select l.schedule_id
+        from (select u.id, u.revision, u.next_was from unnest(p_schedules, p_revisions, p_next_was) u (id, revision, next_was)
+              order by u.id) g
+        cross join lateral (
+            select t.schedule_id from duly.schedule_turn t
+            where t.schedule_id = g.id and t.state = 'active' and t.revision = g.revision and t.next_fire_at = g.next_was
+            offset 0 for update skip locked) l);
     return query
     with written as (
         insert into duly.fire (schedule_id, fire_at, trigger, outcome, covers, job_id)
@@ -93,17 +110,20 @@ end $$;
 -- A fire waits: for the job before it (p_waits), or for a key that is missing. Looked at again after a while.
 create function duly.put_off(p_schedule uuid, p_revision integer, p_next_was timestamptz, p_for_seconds double precision, p_waits boolean)
 returns void
-language sql
-begin atomic
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+begin
     update duly.schedule_turn t
     set look_at = clock_timestamp() + make_interval(secs => p_for_seconds),
         waiting_since = case when p_waits then coalesce(t.waiting_since, clock_timestamp()) else t.waiting_since end
     where t.schedule_id = p_schedule and t.revision = p_revision and t.next_fire_at = p_next_was and t.state = 'active';
-end;
+end $$;
 
 -- active → parked: the schedule cannot fire as it is stored. False: it is not as it was read.
 create function duly.park(p_schedule uuid, p_revision integer, p_next_was timestamptz, p_why text) returns boolean
 language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 begin
     update duly.schedule_turn t
@@ -112,22 +132,23 @@ begin
     return found;
 end $$;
 
--- Fires from a place (moment, schedule) on that are older than p_before go, p_limit at most. The last that went; null: there are no more.
-create function duly.prune_fires(
-    p_before timestamptz, p_limit integer, inout p_at timestamptz, inout p_schedule uuid)
+-- Fires from a moment on that are older than p_before go, p_limit at most. The moment of the last that went; null: there are no more.
+create function duly.prune_fires(p_from timestamptz, p_before timestamptz, p_limit integer) returns timestamptz
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
+declare
+    v_last timestamptz;
 begin
     with gone as (
         delete from duly.fire f
         where f.ctid = any (array(
-            select o.ctid from duly.fire o
-            where (o.fire_at, o.schedule_id) >= (p_at, p_schedule) and o.fire_at < p_before
-            order by o.fire_at, o.schedule_id limit p_limit for update skip locked))
-        returning f.fire_at, f.schedule_id
+            select o.ctid from duly.fire o where o.fire_at >= p_from and o.fire_at < p_before
+            order by o.fire_at limit p_limit for update skip locked))
+        returning f.fire_at
     )
-    select g.fire_at, g.schedule_id into p_at, p_schedule from gone g order by g.fire_at desc, g.schedule_id desc limit 1;
+    select max(g.fire_at) into v_last from gone g;
+    return v_last;
 end $$;
 
 -- Fires whose job was not made after all (its unique key is another job's): made → skipped. In the transaction that took them.
@@ -136,7 +157,8 @@ language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 begin
-    update duly.fire f set outcome = 'skipped', job_id = null, why = g.why
-    from unnest(p_schedules, p_fire_ats, p_whys) g (schedule_id, fire_at, why)
-    where f.schedule_id = g.schedule_id and f.fire_at = g.fire_at and f.trigger = 'schedule';
+    for n in 1 .. cardinality(p_schedules) loop
+        update duly.fire f set outcome = 'skipped', job_id = null, why = p_whys[n]
+        where f.schedule_id = p_schedules[n] and f.fire_at = p_fire_ats[n] and f.trigger = 'schedule';
+    end loop;
 end $$;

@@ -299,7 +299,7 @@ create table duly.schedule (
     unique (project_id, name),
     check (num_nonnulls(cron, every, at) = 1)
 );
-create index schedule_of_project on duly.schedule (project_id, id);
+create index schedule_of_project on duly.schedule (project_id, id) where project_id is not null;   -- as job_of_project: not by id alone
 
 create table duly.schedule_turn (
     schedule_id   uuid        primary key references duly.schedule (id) on delete cascade,
@@ -330,4 +330,4 @@ create table duly.fire (
     made_at     timestamptz not null default clock_timestamp(),
     primary key (schedule_id, fire_at, trigger)
 );
-create index fire_by_time on duly.fire (fire_at, schedule_id);
+create index fire_by_time on duly.fire (fire_at);
