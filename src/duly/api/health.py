@@ -24,7 +24,7 @@ async def healthz() -> JSONResponse:
 async def readyz(services: ServicesHere) -> JSONResponse:
     """200 if the database answers and its schema is this program's; 503 otherwise.
 
-    `health` is red, with the reason, if schedules should have fired and did not: requests are served all the same.
+    With `health` red, and why, if schedules should have fired and did not: requests are served all the same.
     """
     try:
         async with asyncio.timeout(services.settings.ready_timeout_s):
@@ -35,7 +35,7 @@ async def readyz(services: ServicesHere) -> JSONResponse:
     except (DatabaseUnavailableError, TimeoutError):
         return _not_ready("the database is not available")
     findings = await services.schedule_watch.findings()
-    content = {"status": "ready", "health": "red" if findings else "green", "findings": findings}
+    content = {"status": "ready", **({"health": "red", "findings": findings} if findings else {})}
     return JSONResponse(content, headers={"cache-control": "no-store"})
 
 

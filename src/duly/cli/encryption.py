@@ -77,4 +77,5 @@ def reseal(
 
     secrets, schedules = with_database(do, database_url, home, schema)
     say(f"signing secrets sealed with {keyring.first}: {secrets}")
-    say(f"schedules sealed with {keyring.first}: {schedules}")
+    if schedules:
+        say(f"schedules sealed with {keyring.first}: {schedules}")
