@@ -37,6 +37,7 @@ GOAL_RATIO = 2.0
 _READ_EVERY_S = 0.02
 _BEFORE = timedelta(seconds=8)  # of quiet reading
 _LEAD = timedelta(seconds=12)
+_FAR = timedelta(days=1)
 _LIMIT_S = 120.0
 _LATE = """
     select extract(epoch from f.made_at - f.fire_at)::float8 as made_s,
@@ -97,14 +98,19 @@ async def _minute(setting: Setting, place: Place, db: Database, port: int, count
 
 
 async def _make(db: Database, owner: Owner, count: int, port: int) -> datetime:
-    """The schedules, all for one moment that comes soon: a whole second, as a minute's first is."""
+    """The schedules, all for one moment that comes soon: a whole second, as a minute's first is. It is set when all are
+    there, however long that took.
+    """
     now = await server_now(db)
-    at = now.replace(microsecond=0) + _LEAD + timedelta(milliseconds=4 * count)
     for n in range(count):
         payload = {"url": f"http://127.0.0.1:{port}/{n}", "method": "POST", "headers": []}
-        new = NewSchedule(Timing(now, at=at.replace(microsecond=0)), Policy(), Template("http", payload, b"{}"))
+        new = NewSchedule(Timing(now, at=now + _FAR), Policy(), Template("http", payload, b"{}"))
         await create_schedule(db, owner, new, keyring=NO_KEYRING, now=now)
-    return at.replace(microsecond=0)
+    at = (await server_now(db)).replace(microsecond=0) + _LEAD
+    async with db.transaction() as tx:
+        await tx.execute("update duly.schedule set at = $1", at)
+        await tx.execute("update duly.schedule_turn set next_fire_at = $1, look_at = $1", at)
+    return at
 
 
 @asynccontextmanager
