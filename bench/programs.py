@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from bench import claim, deliver, drain, dump, fairness, held, ingest, latency, limits, standing
+from bench import claim, deliver, drain, dump, fairness, held, ingest, latency, limits, minute, standing
 from bench.finding import Finding
 from bench.setting import Setting
 
@@ -20,4 +20,5 @@ PROGRAMS: dict[str, Callable[[Setting], Coroutine[Any, Any, Finding]]] = {
     "dump": dump.run,
     "fairness": fairness.run,
     "limits": limits.run,
+    "minute": minute.run,
 }

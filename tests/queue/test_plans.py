@@ -16,6 +16,7 @@ from duly import queue
 from duly.model import Unique
 from duly.model.settlement import Edge
 from duly.queue import ClaimCursor, Database, QueueSettings, Rate, Session, breaker
+from duly.queue.schedules import START_OF_FIRES
 from duly.upkeep import SegmentKeeper
 from support.engine import Engine, new_job, settled
 from support.plans import Plan, PlanLog, faults
@@ -56,6 +57,36 @@ async def each_hot_statement(engine: Engine, session: Session) -> None:
         await queue.move(session, line, closing, 50)
         await queue.segment_holders(session, line)
         await queue.retire(session, line, closing, [])
+
+
+async def each_firing_statement(session: Session) -> None:
+    """Schedules: what is due, its fires taken, one put off, one parked; fires refused and forgotten."""
+    for _ in range(4):
+        await session.execute(
+            """with made as (
+                   insert into duly.schedule (id, account_id, project_id, cron, anchor_at, missed, missed_limit,
+                                              missed_after, overlap, jitter, kind, payload, options, weight_bytes)
+                   select duly.uuid7(), p.account_id, p.id, '* * * * *', now(), 'one', 1, '1 minute', 'skip', '0', 'k',
+                          '{}', '{}', 1 from duly.project p limit 1
+                   returning id
+               )
+               insert into duly.schedule_turn (schedule_id, state, next_fire_at, since_at, look_at)
+               select m.id, 'active', clock_timestamp(), now(), clock_timestamp() from made m"""
+        )
+    await queue.until_next_look(session, HOUR)
+    await queue.due_schedules(session, 10, 1000, sweep=True)
+    found = await queue.due_schedules(session, 10, 1000)
+    turns = [
+        queue.Turned(
+            one, at := one.next_fire_at + HOUR, at, (queue.Fire(one.next_fire_at, "made", 1, one.schedule_id),)
+        )
+        for one in found[:-2]
+    ]
+    taken = await queue.take_fires(session, turns)
+    await queue.refuse_fires(session, [(schedule, at, "taken") for schedule, at in taken][:1])
+    await queue.put_off(session, found[-1], HOUR, waits=True)
+    await queue.park(session, found[-2], "x")
+    await queue.prune_fires(session, START_OF_FIRES, found[0].seen_at + HOUR, 2)
 
 
 async def each_guarded_statement(engine: Engine, session: Session) -> None:
@@ -102,7 +133,7 @@ async def planned(url: str) -> AsyncIterator[tuple[Session, PlanLog]]:
         connection.terminate()
 
 
-_OF_THE_TEST = ("select job_id from duly.scheduled limit 1", "set worker_id = 0")
+_OF_THE_TEST = ("select job_id from duly.scheduled limit 1", "set worker_id = 0", "from duly.project p limit 1")
 
 
 def ours(plan: Plan) -> bool:
@@ -119,6 +150,7 @@ async def bad_plans(engine: Engine, url: str) -> dict[str, set[str]]:
             await each_hot_statement(engine, session)
             await each_guarded_statement(engine, session)
             await each_counting_statement(engine, session)
+            await each_firing_statement(session)
             for plan in filter(ours, await log.take()):
                 heard += 1
                 for fault in faults(plan):

@@ -32,6 +32,11 @@ _KEYS = {
     "queue_pkey": ("project_id =", "name ="),
     "rate_pkey": ("project_id =", "queue ="),
     "breaker_pkey": ("account_id =", "host ="),
+    "schedule_turn_by_look": ("look_at >", "look_at <"),
+    "schedule_turn_pkey": ("schedule_id =",),
+    "schedule_pkey": ("id =",),
+    "fire_pkey": ("schedule_id",),
+    "fire_by_time": ("fire_at",),
 }
 # the same for the partitions' indexes, by what their names contain; a list's walk begins at a place and has a limit
 _KEYS_OF_FACTS = {
@@ -57,7 +62,7 @@ _SMALL = {
 _SMALL_INDEXES = {"worker_pkey", "retired_pkey"}
 _HOT = {
     "ready", "lease", "scheduled", "lane", "lane_block", "queue", "rate", "redrive", "unique_key", "breaker",
-    "quota_block",
+    "quota_block", "schedule", "schedule_turn", "fire",
 }  # fmt: skip
 
 

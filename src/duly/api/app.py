@@ -26,6 +26,7 @@ from duly.api import (
     keys,
     projects,
     queues,
+    schedules,
     signing_secrets,
     usage,
 )
@@ -36,12 +37,14 @@ from duly.api.inputs import ChangeInput, JobInput
 from duly.api.problems import install_problems
 from duly.api.queue_inputs import QueueInput
 from duly.api.rate_limit import RateHeaders
+from duly.api.schedule_inputs import ScheduleInput
 from duly.api.services import Services
 from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
 from duly.queue import Database, DatabaseClock
 from duly.service import NO_KEYRING, Allowances, Creator, Gatekeeper, Keyring
 from duly.service.listening import EventHub
+from duly.service.schedule_watch import ScheduleWatch
 from duly.upkeep.running import every
 
 _READ_BY_HAND: list[tuple[type[BaseModel], Literal["validation", "serialization"]]] = [
@@ -50,6 +53,7 @@ _READ_BY_HAND: list[tuple[type[BaseModel], Literal["validation", "serialization"
     (BatchInput, "validation"),
     (BulkInput, "validation"),
     (QueueInput, "validation"),
+    (ScheduleInput, "validation"),
     *((model, "validation") for model in admin_inputs.BODIES),
     (ProblemDocument, "serialization"),
 ]
@@ -58,6 +62,7 @@ _ROUTES = (
     batch,
     jobs,
     changing,
+    schedules,
     events,
     queues,
     usage,
@@ -88,6 +93,7 @@ def create_app(
         DatabaseClock(database),
         EventHub(database),
         Allowances(database),
+        ScheduleWatch(database),
     )
 
     @asynccontextmanager

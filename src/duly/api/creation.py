@@ -39,8 +39,8 @@ def read_job(text: str, *, now: datetime, policy: EgressPolicy, limits: Limits, 
         members, faults = read_members(text)
     except MalformedJsonError as error:
         raise Problem(400, "malformed", "The body is not JSON", str(error)) from None
-    values = {name: _value(name, member) for name, member in members.items()}
-    job, more = _fitted(values, faults, now, policy, limits, hops)
+    values = job_values(members)
+    job, more = fitted_job(values, faults, now=now, policy=policy, limits=limits, hops=hops)
     faults.extend(more)
     if faults or job is None:
         raise InvalidJobError(faults)
@@ -53,11 +53,11 @@ def read_change(text: str) -> ChangeSpec:
         members, faults = read_members(text)
     except MalformedJsonError as error:
         raise Problem(400, "malformed", "The body is not JSON", str(error)) from None
-    values = {name: _value(name, member) for name, member in members.items()}
+    values = job_values(members)
     try:
         given = ChangeInput.model_validate(values)
     except ValidationError as error:
-        raise InvalidJobError([*faults, *_faults(error, values)]) from None
+        raise InvalidJobError([*faults, *shape_faults(error, values)]) from None
     if not faults and not any(value is not None for value in values.values()):
         faults.append(Fault("", "changes nothing: give at least one member"))
     if faults:
@@ -65,13 +65,24 @@ def read_change(text: str) -> ChangeSpec:
     return given.spec()
 
 
+def job_values(members: Mapping[str, Member]) -> dict[str, Any]:
+    """The members as `fitted_job` takes them."""
+    return {name: _value(name, member) for name, member in members.items()}
+
+
 def _value(name: str, member: Member) -> Any:
     """`json` is kept as it was written: parsed and written anew, long numbers would lose digits."""
     return member.text.encode() if name == "json" else member.value
 
 
-def _fitted(
-    values: Mapping[str, Any], known: Sequence[Fault], now: datetime, policy: EgressPolicy, limits: Limits, hops: int
+def fitted_job(
+    values: Mapping[str, Any],
+    known: Sequence[Fault],
+    *,
+    now: datetime,
+    policy: EgressPolicy,
+    limits: Limits,
+    hops: int = 0,
 ) -> tuple[NewJob | None, list[Fault]]:
     """The job, or what is wrong beyond the known faults. Where a field is bad, the rules still run over the others."""
     faults: list[Fault] = []
@@ -79,7 +90,7 @@ def _fitted(
     try:
         given = JobInput.model_validate({"url": _ANY_URL, **values} if "url" in bad else values)
     except ValidationError as error:
-        faults.extend(_faults(error, values))
+        faults.extend(shape_faults(error, values))
         bad.update(_root(fault) for fault in faults)
         if bad & {"run_at_local", "timezone"}:
             bad |= {"run_at_local", "timezone"}
@@ -94,7 +105,8 @@ def _fitted(
         return None, faults
 
 
-def _faults(error: ValidationError, values: Mapping[str, Any]) -> list[Fault]:
+def shape_faults(error: ValidationError, values: Mapping[str, Any]) -> list[Fault]:
+    """What is wrong with the shape of fields, each at its pointer."""
     return [
         Fault(_named(pointer(*found["loc"]), values.get("headers")), sentence(found))
         for found in error.errors(include_url=False, include_input=False)

@@ -35,6 +35,7 @@ from duly.service.faults import (
     OverLimitError,
 )
 from duly.service.keyring import SealedError
+from duly.service.schedules import ScheduleChangedError, ScheduleConflictError, ScheduleStateError
 
 log = logging.getLogger("duly.api")
 
@@ -213,6 +214,17 @@ def _from_expired(_: Request, error: Exception) -> JSONResponse:
     return Problem(409, "expired", "The job has expired", str(error)).answer()
 
 
+def _from_schedule_conflict(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ScheduleConflictError)
+    members = {} if error.holder is None else {"schedule_id": str(error.holder)}
+    errors = [{"pointer": error.pointer, "detail": "is another schedule's"}]
+    return Problem(409, "schedule-conflict", "It is taken", str(error), errors=errors, members=members).answer()
+
+
+def _from_schedule_state(_: Request, error: Exception) -> JSONResponse:
+    return Problem(409, "wrong-state", "The schedule's state does not allow this", str(error)).answer()
+
+
 def _from_not_found(_: Request, error: Exception) -> JSONResponse:
     return not_found().answer()
 
@@ -247,6 +259,9 @@ _HANDLERS = {
     UniqueKeyTakenError: _from_key_taken,
     WrongStateError: _from_wrong_state,
     ExpiredJobError: _from_expired,
+    ScheduleConflictError: _from_schedule_conflict,
+    ScheduleChangedError: _from_schedule_state,
+    ScheduleStateError: _from_schedule_state,
     NotFoundError: _from_not_found,
     SealedError: _from_sealed,
     ClientDisconnect: _from_disconnect,

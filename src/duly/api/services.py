@@ -15,6 +15,7 @@ from duly.queue import Database, DatabaseClock, JobView
 from duly.service import Allowances, Creator, Gatekeeper, Keyring, Limits, Principal, Rates, SealedError
 from duly.service.listening import EventHub
 from duly.service.reminding import Reminder
+from duly.service.schedule_watch import ScheduleWatch
 from duly.service.sealing import closed_view, opened_view
 
 log = logging.getLogger("duly.api")
@@ -33,6 +34,7 @@ class Services:
     clock: DatabaseClock
     hub: EventHub
     allowances: Allowances
+    schedule_watch: ScheduleWatch
     rates: Rates = field(default_factory=Rates)
     reminder: Reminder = field(default_factory=Reminder)
     ending: asyncio.Event = field(default_factory=asyncio.Event)

@@ -21,6 +21,7 @@ from duly.queue import Database, DatabaseClock
 from duly.schema import verify
 from duly.service import NO_KEYRING, Keyring, SigningSecrets
 from duly.service.breaking import Breaker
+from duly.service.firing import Firer
 from duly.service.jobs import KIND
 from duly.upkeep import Upkeep
 from duly.upkeep.running import every
@@ -86,11 +87,12 @@ async def work(
         worker = Worker(config, db, url, wakeups)
         upkeep = Upkeep(db, wakeups, settings.retention)
         await clock.look()
+        firer = Firer(db, keyring=settings.keyring, policy=policy)
         await breaker.look()
         if started is not None:
             started.set()
         async with asyncio.TaskGroup() as group:
-            others = {group.create_task(part.run(ended)) for part in (wakeups, upkeep, breaker)}
+            others = {group.create_task(part.run(ended)) for part in (wakeups, upkeep, breaker, firer)}
             others.add(group.create_task(every(clock.step, ended, db.trouble, "clock")))
             try:
                 return await worker.run(draining, aborting)

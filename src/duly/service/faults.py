@@ -32,6 +32,10 @@ class InvalidJobError(InvalidFieldsError):
     """Everything that is wrong with a job, at once."""
 
 
+class InvalidScheduleError(InvalidJobError):
+    """Everything that is wrong with a schedule, at once. The pointers of its job begin with /job."""
+
+
 class InvalidBatchError(InvalidInputError):
     """Everything that is wrong with the jobs of a batch, at once: faults by place, from 0."""
 

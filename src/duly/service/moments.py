@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
-from functools import cache
-from importlib.resources import files
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from duly.service.faults import FieldError
+from duly.service.zones import NO_ZONE, zone_named
 
 _LOCAL = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?", re.ASCII
@@ -58,9 +57,9 @@ def parse_local(value: Any) -> datetime:
 
 def parse_zone(value: Any) -> ZoneInfo:
     """Read the name of an IANA time zone. Raises FieldError."""
-    if not isinstance(value, str) or value not in _zone_names():
-        raise FieldError('must be the name of an IANA time zone, such as "Europe/Berlin"')
-    return ZoneInfo(value)
+    if not isinstance(value, str):
+        raise FieldError(NO_ZONE)
+    return zone_named(value)
 
 
 def in_zone(local: datetime, zone: ZoneInfo) -> datetime:
@@ -91,9 +90,3 @@ def _moment(local: re.Match[str]) -> datetime:
         return moment if second < 60 else moment.replace(microsecond=0) + timedelta(seconds=1)
     except (ValueError, OverflowError):
         raise FieldError("is not a date and time of the calendar") from None
-
-
-@cache
-def _zone_names() -> frozenset[str]:
-    """The zones of the tzdata package: the host's own list has names that mean something else on the next machine."""
-    return frozenset(files("tzdata").joinpath("zones").read_text(encoding="utf-8").split()) - {"Factory"}

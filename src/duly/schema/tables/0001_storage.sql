@@ -365,3 +365,68 @@ select setval('duly.idle_until', 0);
 -- When the promoter looks next (milliseconds of the Unix epoch): whoever schedules something earlier notifies it.
 create sequence duly.promote_at minvalue 0 start 0;
 select setval('duly.promote_at', 0);
+
+-- Schedules ---------------------------------------------------------------------------------------------------------------
+-- What a schedule is (schedule) is kept apart from where it stands (schedule_turn): a fire writes the second only.
+
+create table duly.schedule (
+    id           uuid        primary key,
+    account_id   integer     not null,
+    project_id   integer     not null references duly.project (id),
+    name         text,
+    declared_by  text,                                -- the set of declarations that it belongs to; null: made by hand
+    cron         text,
+    timezone     text,
+    every        interval    check (every >= interval '1 second'),
+    at           timestamptz,
+    anchor_at    timestamptz not null,                -- intervals are counted from here
+    start_at     timestamptz,
+    end_at       timestamptz,
+    most_fires   integer     check (most_fires > 0),
+    missed       text        not null check (missed in ('skip', 'one', 'all')),
+    missed_limit integer     not null check (missed_limit > 0),
+    missed_after interval    not null,
+    overlap      text        not null check (overlap in ('allow', 'skip', 'wait')),
+    jitter       interval    not null,
+    kind         text        not null,
+    payload      jsonb       not null,
+    body         bytea,
+    options      jsonb       not null,                -- everything else that its jobs get
+    weight_bytes integer     not null,
+    created_at   timestamptz not null default now(),
+    updated_at   timestamptz not null default now(),
+    unique (project_id, name),
+    check (num_nonnulls(cron, every, at) = 1)
+);
+create index schedule_of_project on duly.schedule (project_id, id) where project_id is not null;   -- as job_of_project: not by id alone
+
+create table duly.schedule_turn (
+    schedule_id   uuid        primary key references duly.schedule (id) on delete cascade,
+    state         text        not null check (state in ('active', 'paused', 'parked', 'ended')),
+    revision      integer     not null default 1,     -- grows with every edit
+    next_fire_at  timestamptz check (next_fire_at >= '0001-01-01 00:00+00' and next_fire_at < '9999-12-31 00:00+00'),
+    since_at      timestamptz not null,               -- the next fire is the first after this
+    look_at       timestamptz,                        -- when to look at it: at its next fire, later while that waits
+    waiting_since timestamptz,                        -- its fire waits for the end of the job before
+    made          bigint      not null default 0,     -- jobs by the calendar
+    last_fire_at  timestamptz,
+    parked_why    text,
+    check ((state = 'active') = (next_fire_at is not null)),
+    check ((state = 'active') = (look_at is not null)),
+    check ((state = 'parked') = (parked_why is not null))
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+create index schedule_turn_by_look on duly.schedule_turn (look_at, schedule_id);
+
+-- One row per fire: the ledger, and what keeps a fire from being made twice. `covers`: how many fires it tells of.
+create table duly.fire (
+    schedule_id uuid        not null,
+    fire_at     timestamptz not null,
+    trigger     text        not null check (trigger in ('schedule', 'manual')),
+    outcome     text        not null check (outcome in ('made', 'missed', 'skipped')),
+    covers      integer     not null default 1,
+    job_id      uuid,
+    why         text,
+    made_at     timestamptz not null default clock_timestamp(),
+    primary key (schedule_id, fire_at, trigger)
+);
+create index fire_by_time on duly.fire (fire_at);
