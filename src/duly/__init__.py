@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from duly.tasks.outcomes import Snooze as Snooze
     from duly.tasks.task import Task as Task
     from duly.tasks.task import enqueue_many as enqueue_many
+    from duly.tasks.worker import Worker as Worker
 
 try:
     __version__ = version("duly")
@@ -55,6 +56,7 @@ _WHERE = {
     "Snooze": "duly.tasks.outcomes",
     "Task": "duly.tasks.task",
     "UniqueKeyTakenError": "duly.model.errors",
+    "Worker": "duly.tasks.worker",
     "enqueue_many": "duly.tasks.task",
     "task": "duly.tasks.app",
     "uuid7": "duly.model.ids",

@@ -25,6 +25,7 @@ from duly.queue.inspect import (
 )
 from duly.queue.leases import Renewal, deregister, heartbeat, register
 from duly.queue.limits import QueueSettings, get_queue, set_account_concurrency, set_queue
+from duly.queue.progress import NotedProgress, note_progress
 from duly.queue.pruning import Pruned, drop_day, forget_redrives, look_at_day, prunable_days, prune_day
 from duly.queue.running import ClaimCursor, claim, give_back, settle
 from duly.queue.sealed import KeyUse, keys_in_use, unfinished_by_key
@@ -53,6 +54,7 @@ __all__ = [
     "KeyUse",
     "Line",
     "LiveSegments",
+    "NotedProgress",
     "Owner",
     "Promoted",
     "Pruned",
@@ -83,6 +85,7 @@ __all__ = [
     "live_segments",
     "look_at_day",
     "move",
+    "note_progress",
     "promote",
     "prunable_days",
     "prune_day",
