@@ -218,7 +218,7 @@ class Worker:
         wakeups = Wakeups(self._dsn, db.schema, db.trouble)
         ended = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            others = {group.create_task(wakeups.run(ended)), group.create_task(self._until_unhealthy())}
+            others = {group.create_task(wakeups.run(ended)), group.create_task(self._until_unhealthy(ended))}
             if self._with_upkeep:
                 others.add(group.create_task(Upkeep(db, wakeups, self._retention).run(ended)))
             try:
@@ -229,6 +229,6 @@ class Worker:
                 for task in others:
                     task.cancel()
 
-    async def _until_unhealthy(self) -> None:
-        await self._runtime.unhealthy.wait()
+    async def _until_unhealthy(self, ended: asyncio.Event) -> None:
+        await first_of(self._runtime.unhealthy, ended)
         self._draining.set()
