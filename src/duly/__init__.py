@@ -5,7 +5,7 @@ The house, from the pure core outwards; imports point up this list, never down (
     model     facts and rules            queue     the only code that calls the queue's SQL
     schema    tables and functions       worker    claim, execute, heartbeat, settle, drain
     upkeep    promote, rescue, segments  http      one stored request in, one outcome out
-    tasks     Python functions as jobs
+    tasks     Python functions as jobs   receiving the other end of a delivery
     service   accounts, keys, secrets    api       REST
     embedded  a private PostgreSQL       cli       the `duly` command
 """
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from duly.model.errors import UniqueKeyTakenError as UniqueKeyTakenError
     from duly.model.ids import uuid7 as uuid7
     from duly.model.retry import Backoff as Backoff
+    from duly.receiving.once import processed_once as processed_once
+    from duly.receiving.requests import delivery as delivery
+    from duly.receiving.requests import receive as receive
+    from duly.receiving.verification import Delivery as Delivery
+    from duly.receiving.verification import VerificationError as VerificationError
+    from duly.receiving.verification import verify as verify
     from duly.tasks.app import App as App
     from duly.tasks.app import task as task
     from duly.tasks.context import Context as Context
@@ -48,6 +54,7 @@ _WHERE = {
     "Bury": "duly.tasks.outcomes",
     "Cancel": "duly.tasks.outcomes",
     "Context": "duly.tasks.context",
+    "Delivery": "duly.receiving.verification",
     "DulyError": "duly.model.errors",
     "Handle": "duly.tasks.handle",
     "InvalidInputError": "duly.model.errors",
@@ -56,10 +63,15 @@ _WHERE = {
     "Snooze": "duly.tasks.outcomes",
     "Task": "duly.tasks.task",
     "UniqueKeyTakenError": "duly.model.errors",
+    "VerificationError": "duly.receiving.verification",
     "Worker": "duly.tasks.worker",
+    "delivery": "duly.receiving.requests",
     "enqueue_many": "duly.tasks.task",
+    "processed_once": "duly.receiving.once",
+    "receive": "duly.receiving.requests",
     "task": "duly.tasks.app",
     "uuid7": "duly.model.ids",
+    "verify": "duly.receiving.verification",
 }
 
 __all__ = ["__version__", *_WHERE]
