@@ -93,6 +93,13 @@ class Arguments:
         input_text(stored, f"task {self._name}: its arguments")
         return stored
 
+    def partly(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Some of the arguments by name, as they are stored: for those who look for jobs. Raises ArgumentsError."""
+        unknown = set(values) - set(self._asked.parameters)
+        if unknown:
+            raise ArgumentsError(f"task {self._name}: it has no argument {', '.join(sorted(unknown))}")
+        return {name: self._dumped(name, value) for name, value in values.items()}
+
     def to_call(self, stored: Mapping[str, Any], context: Context) -> tuple[list[Any], dict[str, Any]]:
         """What to call the function with. Raises ArgumentsError for what does not fit, as another release may have
         stored.
