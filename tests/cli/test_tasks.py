@@ -12,7 +12,7 @@ import psutil
 import psycopg
 import pytest
 
-from cli.harness import Starter, duly, wait_until
+from cli.harness import Starter, duly, free_port, read_credentials, wait_until
 
 APP = """
     import asyncio, os, threading, time
@@ -203,3 +203,12 @@ def test_two_processes_of_a_broken_app_give_up(folder: Path, start: Starter, dat
     command = start("worker", "--app", "jobs", "--database-url", database_url, "--processes", 2)
     assert command.process.wait(60) == 1
     assert "giving up" in command.err
+
+
+def test_everything_in_one_command(folder: Path, home: Path, start: Starter) -> None:
+    """`duly up --app`: a private PostgreSQL, and a worker that runs the tasks."""
+    up = start("up", "--home", home, "--port", free_port(), "--app", "jobs")
+    up.says("/v1/jobs")
+    url = read_credentials(home)["database_url"]
+    assert result(url, enqueued(url, "jobs.version")) == 1
+    assert up.stop().code == 0

@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -308,3 +309,26 @@ async def test_a_program_of_its_own_loop_embeds_it(database: Database, database_
         assert await (await task_zoo.good["async"].enqueue(database, 1, word="w")).result(30)
     await asyncio.sleep(0)
     assert {task.get_name() for task in asyncio.all_tasks() - before} == set()
+
+
+async def test_one_by_one_with_a_concurrency_key(database: Database, database_url: str) -> None:
+    """By the statement of the how-to page; jobs with other keys run beside."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "tasks.md").read_text()
+    [statement] = re.findall(r"```sql\n(insert into duly.queue .*?)```", page, re.DOTALL)
+    await database.execute(statement)
+    async with working(database_url, concurrency=10):
+        for key in ("a", "a", "a", "b"):
+            await task_zoo.waits["async"].using(queue="mail", concurrency_key=key).enqueue(database, 0.3, True)
+        most: dict[str, int] = {}
+
+        async def all_done() -> bool:
+            rows = await database.fetch(
+                """select j.concurrency_key as key, count(*) as n from duly.lease l join duly.job j on j.id = l.job_id
+                   group by 1"""
+            )
+            for row in rows:
+                most[row["key"]] = max(most.get(row["key"], 0), row["n"])
+            return bool(await database.fetchval("select count(*) = 4 from duly.outcome"))
+
+        await until(all_done, 30)
+    assert most == {"a": 1, "b": 1}
