@@ -130,17 +130,40 @@ begin
     end case;
 end $$;
 
--- How a task stands, as JSON: state, reason, attempt, result, error (of the last attempt), progress. Null: no such task.
+-- How a task stands, as JSON: state, reason, attempt, result, error (of the last attempt), progress. Null: no such task. One snapshot, in
+-- which the job is in exactly one place.
 create function duly.task_state(p_job uuid) returns json
 language plpgsql stable
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
 as $$
+declare
+    v_end   duly.outcome;
+    v_lease duly.lease;
+    v_next  integer;
+    v_error text;
 begin
-    return (
-        select json_build_object(
-            'state', v.status, 'reason', v.reason, 'attempt', v.attempts, 'result', v.result, 'error', v.last_error,
-            'progress', (select l.progress from duly.lease l where l.job_id between p_job and p_job order by l.job_id limit 1))
-        from duly.jobs v where v.id = p_job and v.kind like 'task:%');
+    perform from duly.job j where j.id = p_job and j.kind like 'task:%';
+    if not found then
+        return null;
+    end if;
+    select a.error into v_error from duly.attempt a where a.job_id = p_job order by a.number desc limit 1;
+    select * into v_end from duly.outcome o where o.job_id = p_job;
+    if found then
+        return json_build_object('state', v_end.state, 'reason', v_end.reason, 'attempt', v_end.attempt, 'result', v_end.result,
+                                 'error', v_error, 'progress', null);
+    end if;
+    select * into v_lease from duly.lease l where l.job_id = p_job;
+    if found then
+        return json_build_object('state', 'running', 'reason', null, 'attempt', v_lease.attempt, 'result', null,
+                                 'error', v_error, 'progress', v_lease.progress);
+    end if;
+    -- in order of the key: other indexes end in the key too, and would be walked
+    select r.attempt into v_next from duly.ready r where r.job_id between p_job and p_job order by r.job_id limit 1;
+    if found then
+        return json_build_object('state', 'ready', 'reason', null, 'attempt', v_next - 1, 'result', null, 'error', v_error, 'progress', null);
+    end if;
+    select s.attempt into v_next from duly.scheduled s where s.job_id between p_job and p_job order by s.job_id limit 1;
+    return json_build_object('state', 'scheduled', 'reason', null, 'attempt', v_next - 1, 'result', null, 'error', v_error, 'progress', null);
 end $$;
 
 -- Note how far attempts have come, in the lease that each runs under. One whose lease is gone, or is being settled just now, is passed by.
@@ -154,8 +177,7 @@ begin
     for v_given in
         select g.id, g.attempt, g.progress from unnest(p_ids, p_attempts, p_progress) g (id, attempt, progress)
     loop
-        update duly.lease l set progress = v_given.progress where l.ctid = any (array(   -- in order of the key: other indexes would be walked
-            select x.ctid from duly.lease x where x.job_id between v_given.id and v_given.id and x.attempt = v_given.attempt
-            order by x.job_id limit 1 for update skip locked));
+        update duly.lease l set progress = v_given.progress where l.ctid = any (array(
+            select x.ctid from duly.lease x where x.job_id = v_given.id and x.attempt = v_given.attempt limit 1 for update skip locked));
     end loop;
 end $$;
