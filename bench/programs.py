@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from bench import claim, deliver, drain, dump, fairness, held, ingest, latency, limits, minute, standing
+from bench import claim, deliver, drain, dump, fairness, held, ingest, latency, limits, minute, standing, tasks
 from bench.finding import Finding
 from bench.setting import Setting
 
 PROGRAMS: dict[str, Callable[[Setting], Coroutine[Any, Any, Finding]]] = {
     "drain": drain.run,
     "latency": latency.run,
+    "tasks": tasks.run,
     "deliver": deliver.run,
     "ingest": ingest.run,
     "claim": claim.run,

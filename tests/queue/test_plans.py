@@ -123,6 +123,23 @@ async def each_counting_statement(engine: Engine, session: Session) -> None:
     await queue.give_back_quota(session, account, 9, 1.0)
 
 
+TASK = '[{"task": "t", "args": {}, "queue": "q", "priority": 5, "max_attempts": 2, "timeout_seconds": 9}]'
+
+
+async def each_task_statement(engine: Engine, session: Session) -> None:
+    """A task in each of its states, looked at there."""
+    job_id = await session.fetchval("select job_id from duly.enqueue_tasks($1)", TASK)
+    look = "select duly.task_state($1)"
+    await session.fetchval(look, job_id)
+    [job] = await engine.claim(1, db=session, kinds=["task:t"], cursor=ClaimCursor())
+    await queue.note_progress(session, [queue.NotedProgress(job.id, job.attempt, 1)])
+    await session.fetchval(look, job_id)
+    await engine.settle(settled(job, "retry", delay=HOUR), db=session)
+    await session.fetchval(look, job_id)
+    await queue.cancel(session, queue.Owner(job.account_id, job.project_id), job_id)
+    await session.fetchval(look, job_id)
+
+
 @asynccontextmanager
 async def planned(url: str) -> AsyncIterator[tuple[Session, PlanLog]]:
     """A fresh session (no cached plan) whose plans are heard."""
@@ -151,6 +168,7 @@ async def bad_plans(engine: Engine, url: str) -> dict[str, set[str]]:
             await each_guarded_statement(engine, session)
             await each_counting_statement(engine, session)
             await each_firing_statement(session)
+            await each_task_statement(engine, session)
             for plan in filter(ours, await log.take()):
                 heard += 1
                 for fault in faults(plan):

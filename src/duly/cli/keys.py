@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from duly.cli import encryption
+from duly.cli import encryption, signing
 from duly.cli.console import note, print_json, print_table, say
 from duly.cli.jobs import parsed_id, with_database
 from duly.cli.keyrings import keyring_if_needed
@@ -19,6 +19,7 @@ from duly.service import SCOPES, CreatedKey, KeyInfo, create_key, ensure_default
 
 app = typer.Typer(help="Make and revoke API keys; the keys that seal secrets at rest.", no_args_is_help=True)
 app.add_typer(encryption.app, name="encryption")
+app.command("signing")(signing.signing)
 
 Account = Annotated[
     str, typer.Option("--account", help="The account, and its project of the same name; made if it is not there.")

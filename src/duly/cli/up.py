@@ -19,6 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 import typer
 
 from duly.cli import credentials
+from duly.cli.apps import found_apps
 from duly.cli.console import note, say
 from duly.cli.echo import echo_target
 from duly.cli.keyrings import given_keyring, keyring_of_home
@@ -27,6 +28,7 @@ from duly.cli.migrate import migrated
 from duly.cli.options import (
     Allow,
     AllowPort,
+    Apps,
     CaFile,
     Concurrency,
     DatabaseUrl,
@@ -53,6 +55,7 @@ from duly.model.errors import EmbeddedError, InvalidInputError
 from duly.queue import Database
 from duly.schema import DEFAULT_SCHEMA, checked_name
 from duly.service import Keyring, authenticate, create_key, ensure_default, ensure_operator
+from duly.tasks.worker import Serving, connections_for
 
 log = logging.getLogger("duly.cli")
 
@@ -80,11 +83,12 @@ def up(
     database_url: DatabaseUrl = None,
     schema: Schema = DEFAULT_SCHEMA,
     concurrency: Concurrency = 100,
+    app: Apps = [],  # noqa: B006  typer reads the default, nobody changes it
     postgres: Annotated[
         Path | None,
         typer.Option("--postgres", envvar="DULY_POSTGRES", help="Folder with bin/postgres to use.", show_default=False),
     ] = None,
-    allow: Allow = [],  # noqa: B006  typer reads the default, nobody changes it
+    allow: Allow = [],  # noqa: B006
     deny: Deny = [],  # noqa: B006
     allow_port: AllowPort = [],  # noqa: B006
     ca_file: CaFile = None,
@@ -101,7 +105,8 @@ def up(
         host=host,
         port=port,
         worker=WorkerSettings(
-            concurrency=concurrency,
+            serving=Serving(concurrency=concurrency, shared=True),
+            apps=found_apps(app),
             ca_file=ca_file,
             proxy=None if egress_proxy is None else EgressProxy.parse(egress_proxy),
         ),
@@ -131,7 +136,7 @@ async def run_everything(url: str, settings: UpSettings, server: EmbeddedPostgre
     stop = Stop(lambda: note("draining; once more to abort"))
     done = await migrated(url, settings.schema)
     note(f"schema {settings.schema} is at version {done.after}")
-    async with open_database(url, settings.schema, max_size=10, name="duly-up") as db:
+    async with open_database(url, settings.schema, max_size=10 + connections_for(2), name="duly-up") as db:
         keyring = settings.worker.keyring
         api_key = await default_key(db, settings.home, keyring)
         admin_key = await operator_key(db, settings.home, keyring)

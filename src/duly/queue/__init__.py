@@ -49,6 +49,7 @@ from duly.queue.limits import (
     unset_queue,
 )
 from duly.queue.operations import Call, Operation, Step, get_operation, make_operation, step_operation
+from duly.queue.progress import NotedProgress, note_progress
 from duly.queue.pruning import Pruned, drop_day, forget_redrives, look_at_day, prunable_days, prune_day
 from duly.queue.running import give_back, settle
 from duly.queue.schedules import (
@@ -113,6 +114,7 @@ __all__ = [
     "KeyUse",
     "Line",
     "LiveSegments",
+    "NotedProgress",
     "Operation",
     "Owner",
     "Page",
@@ -167,6 +169,7 @@ __all__ = [
     "make_operation",
     "move",
     "note_answer",
+    "note_progress",
     "park",
     "pause_queue",
     "project_has_jobs",

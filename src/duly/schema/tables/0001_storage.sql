@@ -302,7 +302,8 @@ create table duly.lease (
     cancel_requested boolean     not null default false,
     abort_requested  boolean     not null default false,
     has_callbacks    boolean     not null default false,   -- the job has on_success or on_dead: settling looks for them then only
-    trigger          text        not null
+    trigger          text        not null,
+    progress         jsonb                                 -- how far its handler says it has come (see tasks.sql)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 create index lease_line on duly.lease (segment, account_id, lane_id);
 create index lease_to_abort on duly.lease (worker_id) where abort_requested;
