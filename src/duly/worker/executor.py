@@ -45,7 +45,6 @@ class Executor:
         self._handlers = handlers
         self._running: dict[Token, Running] = {}
         self._why: dict[Token, Why] = {}
-        self._by_account: Counter[int] = Counter()
         self._rng = random.Random()
 
     @property
@@ -53,8 +52,8 @@ class Executor:
         return len(self._running)
 
     def by_account(self) -> Mapping[int, int]:
-        """How many run now of each account that has any."""
-        return self._by_account
+        """How many run now of each account that has any; counted when asked, so that a job costs nothing."""
+        return Counter(running.job.account_id for running in self._running.values())
 
     def job_ids(self) -> set[UUID]:
         """The jobs that run now."""
@@ -63,14 +62,10 @@ class Executor:
     def started(self, job: ClaimedJob, task: asyncio.Task[None]) -> None:
         """Note the task that runs a job."""
         self._running[job.id, job.attempt] = Running(job, task, time.monotonic())
-        self._by_account[job.account_id] += 1
 
     def ended(self, job: ClaimedJob) -> None:
         self._running.pop((job.id, job.attempt), None)
         self._why.pop((job.id, job.attempt), None)
-        self._by_account[job.account_id] -= 1
-        if not self._by_account[job.account_id]:
-            del self._by_account[job.account_id]
 
     def abort_all(self) -> None:
         """Stop everything that runs; each ends as interrupted."""
