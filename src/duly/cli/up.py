@@ -53,6 +53,7 @@ from duly.model.errors import EmbeddedError, InvalidInputError
 from duly.queue import Database
 from duly.schema import DEFAULT_SCHEMA, checked_name
 from duly.service import Keyring, authenticate, create_key, ensure_default
+from duly.service.sessions import make_operator_token
 
 log = logging.getLogger("duly.cli")
 
@@ -149,7 +150,7 @@ async def run_everything(url: str, settings: UpSettings, server: EmbeddedPostgre
             ready = asyncio.create_task(started.wait())
             await asyncio.wait({working, ready}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                _welcome(api_url, api_key, echo, settings.home, url)
+                _welcome(api_url, api_key, echo, settings.home, url, await make_operator_token(db))
             watching = asyncio.create_task(keep_alive(server)) if server else None
             try:
                 drained = await working
@@ -234,9 +235,10 @@ def ports_to_try(api_port: int) -> list[int]:
     return [*(port for port in behind if is_open_port(port)), 0]
 
 
-def _welcome(api_url: str, api_key: str, echo: str, home: Path, url: str) -> None:
+def _welcome(api_url: str, api_key: str, echo: str, home: Path, url: str, token: str) -> None:
     say()
     say(f"Duly is up: {api_url}   (database: {_without_password(url)})")
+    say(f"Dashboard: {api_url}/dashboard/   (sign in with {token}, once; `duly dashboard token` prints another)")
     say(f"Credentials: {home / 'credentials.json'}")
     say("Loopback targets are open, since this is a developer's machine; private ranges are closed.")
     say()

@@ -44,6 +44,18 @@ create table duly.signing_secret (
 );
 create index signing_secret_of_project on duly.signing_secret (project_id);
 
+-- Who looks at the dashboard: with a key, whose scopes count and whose end is the session's; or as an operator, who sees everything.
+create table duly.dashboard_session (
+    secret_hash bytea       primary key,              -- SHA-256 of what the browser sends; that is kept nowhere
+    key_id      uuid        references duly.api_key (id) on delete cascade,
+    scopes      text[],                               -- an operator's
+    is_token    boolean     not null,                 -- no session yet: signs an operator in, once
+    created_at  timestamptz not null default now(),
+    seen_at     timestamptz not null default now(),
+    ends_at     timestamptz not null,
+    check ((key_id is null) = (scopes is not null))
+);
+
 -- What its owner says about a queue. One without a row has no limits and is not paused.
 create table duly.queue (
     project_id      integer     not null references duly.project (id),
