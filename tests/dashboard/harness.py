@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from html import unescape
 from typing import Any
 
 import httpx
 
+from api.harness import Api, Worker
+from duly import queue
+from duly.model import DeadReason, NewJob, Report, Settlement
+from duly.queue import Database, QueueSettings, breaker, settle
+
 COOKIE = "duly_session"
+
+HOSTILE = "<script>window.pwned=1</script>\"'><img src=x onerror=window.pwned=1>{{7*7}}\u202e\u0007\u2028"
+SHOWN = HOSTILE.replace("\u202e", "\\u{202e}").replace("\u0007", "\\u{7}").replace("\u2028", "\\u{2028}")
 
 
 class Visitor:
@@ -57,3 +66,46 @@ class Visitor:
 def text_of(page: str) -> str:
     """The words of a page, as a reader sees them."""
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
+
+
+async def fail(worker: Worker, report: Report, reason: DeadReason | None = None) -> None:
+    """The next job's attempt: dead for a reason, or to be retried in an hour."""
+    job = await worker.claim()
+    edge: Any = "retry" if reason is None else "dead"
+    settlement = Settlement(job.id, job.attempt, edge, delay=timedelta(hours=1), reason=reason, report=report)
+    assert not await settle(worker.database, worker.id, [settlement])
+
+
+async def fill_with_hostile_texts(database: Database, api: Api, worker: Worker) -> dict[str, int]:
+    """A hostile text in every field that shows on a page; the pages, and how often each shows it at least."""
+    payload = {"url": f"https://h.acme.com/{HOSTILE}", "method": HOSTILE, "headers": [["x-a", HOSTILE], [HOSTILE, "v"]]}
+    new = NewJob(
+        "http",
+        payload,
+        HOSTILE.encode(),
+        queue=HOSTILE,
+        tags=(HOSTILE,),
+        metadata={HOSTILE: HOSTILE},
+        concurrency_key=HOSTILE,
+    )
+    for job in new, NewJob("http", payload, queue=HOSTILE):
+        await queue.enqueue(database, [(api.project.owner, job)])
+    detail = {"response_headers": [["x-b", HOSTILE]], "phases": {HOSTILE: 1, "dns": HOSTILE}, "remote_address": HOSTILE}
+    report = Report(HOSTILE, HOSTILE, 200, excerpt=HOSTILE.encode(), detail=detail)
+    await fail(worker, report, DeadReason.PERMANENT)
+    await worker.claim()
+    await database.execute("update duly.worker set name = $1, queues = array[$1]", HOSTILE)
+    await database.execute("update duly.account set name = $1", HOSTILE)
+    await queue.set_queue(database, api.project.owner.project_id, HOSTILE, QueueSettings(1))
+    second = timedelta(seconds=1)
+    await breaker.open_breaker(database, api.project.owner.account_id, HOSTILE, 1, HOSTILE, second, second)
+    return {
+        "/": 5,
+        "/jobs": 4,
+        "/dead": 4,
+        "/queues": 2,
+        "/workers": 3,
+        "/breakers": 2,
+        f"/jobs/{new.id}": 9,
+        "/jobs?queue=%3Cscript%3E%22%27&tag=%3Cscript%3E": 0,
+    }

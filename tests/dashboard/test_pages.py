@@ -11,16 +11,13 @@ from typing import Any
 import pytest
 
 from api.harness import Api, Worker
-from dashboard.harness import Visitor, text_of
+from dashboard.harness import SHOWN, Visitor, fail, fill_with_hostile_texts, text_of
 from duly import queue
 from duly.dashboard import dead, jobs
 from duly.dashboard.grouping import key_of
-from duly.model import DeadReason, NewJob, Report, Settlement
-from duly.queue import Database, QueueSettings, breaker, overview, settle
+from duly.model import DeadReason, NewJob, Report
+from duly.queue import Database, QueueSettings, breaker, overview
 from duly.service.sessions import Viewer, make_operator_token
-
-HOSTILE = "<script>window.pwned=1</script>\"'><img src=x onerror=window.pwned=1>{{7*7}}\u202e\u0007\u2028"
-SHOWN = HOSTILE.replace("\u202e", "\\u{202e}").replace("\u0007", "\\u{7}").replace("\u2028", "\\u{2028}")
 
 
 @pytest.fixture
@@ -28,14 +25,6 @@ async def operator(database: Database, address: str) -> AsyncIterator[Visitor]:
     async with Visitor(address) as visitor:
         await visitor.sign_in(await make_operator_token(database, scopes=["read", "write", "read_payloads"]))
         yield visitor
-
-
-async def fail(worker: Worker, report: Report, reason: DeadReason | None = None) -> None:
-    """The next job's attempt: dead for a reason, or to be retried in an hour."""
-    job = await worker.claim()
-    edge: Any = "retry" if reason is None else "dead"
-    settlement = Settlement(job.id, job.attempt, edge, delay=timedelta(hours=1), reason=reason, report=report)
-    assert not await settle(worker.database, worker.id, [settlement])
 
 
 async def test_an_idle_project_is_told_that_all_is_well(visitor: Visitor) -> None:
@@ -332,43 +321,9 @@ async def test_hostile_texts_are_shown_as_text_everywhere(
     """Queue, tag, key, URL, header, body, metadata, error, answer, worker, breaker, account: what could be markup, or
     hide or turn the text beside it, is shown as itself on every page.
     """
-    payload = {"url": f"https://h.acme.com/{HOSTILE}", "method": HOSTILE, "headers": [["x-a", HOSTILE], [HOSTILE, "v"]]}
-    new = NewJob(
-        "http",
-        payload,
-        HOSTILE.encode(),
-        queue=HOSTILE,
-        tags=(HOSTILE,),
-        metadata={HOSTILE: HOSTILE},
-        concurrency_key=HOSTILE,
-    )
-    waits = NewJob("http", payload, queue=HOSTILE)
-    for job in (new, waits):
-        await queue.enqueue(database, [(api.project.owner, job)])
-    detail = {"response_headers": [["x-b", HOSTILE]], "phases": {HOSTILE: 1, "dns": HOSTILE}, "remote_address": HOSTILE}
-    report = Report(HOSTILE, HOSTILE, 200, excerpt=HOSTILE.encode(), detail=detail)
-    await fail(worker, report, DeadReason.PERMANENT)
-    await worker.claim()
-    await database.execute("update duly.worker set name = $1, queues = array[$1]", HOSTILE)
-    await database.execute("update duly.account set name = $1", HOSTILE)
-    await queue.set_queue(database, api.project.owner.project_id, HOSTILE, QueueSettings(1))
-    await breaker.open_breaker(
-        database, api.project.owner.account_id, HOSTILE, 1, HOSTILE, timedelta(seconds=1), timedelta(seconds=1)
-    )
-    dead_page = await operator.get("/dead")
-    group = dead_page.split("redrive?group=")[1].split('"')[0]
-    paths = {
-        "/": 5,
-        "/jobs": 4,
-        "/dead": 4,
-        f"/dead?group={group}": 4,
-        f"/dead/redrive?group={group}": 2,
-        "/queues": 2,
-        "/workers": 3,
-        "/breakers": 2,
-        f"/jobs/{new.id}": 9,
-        "/jobs?" + "queue=%3Cscript%3E%22%27&tag=%3Cscript%3E": 0,
-    }
+    paths = await fill_with_hostile_texts(database, api, worker)
+    group = (await operator.get("/dead")).split("redrive?group=")[1].split('"')[0]
+    paths |= {f"/dead?group={group}": 4, f"/dead/redrive?group={group}": 2}
     for path, times in paths.items():
         page = await operator.get(path)
         assert "<script>w" not in page

@@ -56,7 +56,7 @@
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
     if (event.key === "/") {
-      const field = document.querySelector(".filters input, .filters select");
+      const field = document.querySelector(".filters input");
       if (field) { event.preventDefault(); field.focus(); }
     } else if (event.key === "g") {
       going = Date.now();
