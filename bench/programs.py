@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from bench import claim, deliver, drain, dump, held, latency, standing
+from bench import claim, dashboard, deliver, drain, dump, held, latency, standing
 from bench.finding import Finding
 from bench.setting import Setting
 
@@ -17,4 +17,5 @@ PROGRAMS: dict[str, Callable[[Setting], Coroutine[Any, Any, Finding]]] = {
     "held": held.run,
     "standing": standing.run,
     "dump": dump.run,
+    "dashboard": dashboard.run,
 }

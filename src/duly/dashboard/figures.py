@@ -26,7 +26,7 @@ log = logging.getLogger("duly.dashboard")
 FRESH_S = 2.0
 SHARE = 10
 """A question that took a second is asked every ten seconds at most."""
-PATIENCE_S = 0.6
+PATIENCE_S = 0.4
 LIMIT = timedelta(seconds=3)
 AT_ONCE = 2
 KEPT = 200
