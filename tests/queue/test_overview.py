@@ -61,11 +61,23 @@ async def test_backlog_looks_at_no_more_queues_than_it_may(database: Database, m
 
 
 async def test_a_long_line_is_counted_so_far_and_no_further(database: Database) -> None:
-    """6,000 jobs wait: more than 5,000, and how many does not matter."""
+    """6,500 jobs wait in several segments: at least 5,000, and how many does not matter. The oldest is found in the last
+    of them.
+    """
     engine = await Engine.start(database)
-    await engine.enqueue(6_000)
+    for n in (3_000, 3_000, 500):
+        await queue.advance(database)
+        await engine.enqueue(n)
+    oldest = await database.fetchval(
+        """update duly.ready set run_at = run_at - interval '1 hour'
+           where segment = (select max(segment) from duly.ready) returning run_at"""
+    )
     [line] = await overview.backlog(database, engine.owner)
-    assert overview.MOST_WAITING < line.waiting <= 6_000 or line.waiting == overview.MOST_WAITING
+    assert overview.MOST_WAITING <= line.waiting < 6_500
+    assert line.oldest_at == oldest
+    await database.execute("delete from duly.ready where segment = (select min(segment) from duly.ready)")
+    [line] = await overview.backlog(database, engine.owner)
+    assert line.waiting == 3_500, "below the bound it is exact, in however many segments"
 
 
 async def test_slots_in_use_and_what_runs(database: Database) -> None:

@@ -292,10 +292,8 @@ def _span(part: dict[str, Any], arrived: int) -> Span:
     )
 
 
-def _pair(shares: list[float | None] | None) -> tuple[float, float] | None:
-    if not shares or shares[0] is None or shares[1] is None:
-        return None
-    return shares[0], shares[1]
+def _pair(shares: list[float] | None) -> tuple[float, float] | None:
+    return None if shares is None else (shares[0], shares[1])
 
 
 def _project(owner: Owner | None) -> int | None:

@@ -12,8 +12,9 @@ begin
     return v_live.closed || array(select generate_series(v_live.upwards_from, (select c.last_value from duly.segment_current c)));
 end $$;
 
--- Due jobs that wait, by account and queue, of one project or of all (null): up to p_lines queues, and p_rows jobs of each counted.
--- oldest_at: the earliest time at which one of those counted was due.
+-- Due jobs that wait, by account and queue, of one project or of all (null): up to p_lines queues, and p_rows jobs of each counted: where
+-- there are more, p_rows or somewhat more is the answer. oldest_at: the earliest time at which one of those counted was due; some of every
+-- segment are, since the oldest may be in any of them.
 create function duly.backlog(p_account integer, p_project integer, p_lines integer, p_rows integer)
 returns table (account_id integer, project_id integer, queue text, kind text, waiting bigint, oldest_at timestamptz)
 language plpgsql
@@ -21,7 +22,6 @@ set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set j
 as $$
 declare
     v_live    bigint[] := duly.all_live('ready');
-    v_share   integer;
     v_account integer := case when p_account is null then 0 else p_account - 1 end;
     v_lane    bigint;
     v_segment bigint;
@@ -30,7 +30,6 @@ declare
     v_oldest  timestamptz;
     v_seen    integer := 0;
 begin
-    v_share := greatest(p_rows / greatest(cardinality(v_live), 1), 100);   -- of each segment: the oldest job may be in any of them
     loop
         v_account := duly.next_account(v_live, v_account);
         exit when v_account is null or v_account > p_account;
@@ -54,10 +53,9 @@ begin
                 from (select x.run_at from duly.ready x
                       where x.segment = v_segment and x.account_id = v_account
                         and x.lane_id >= v_block::bigint << 32 and x.lane_id <= v_lane
-                      order by x.account_id, x.lane_id, x.line_at limit v_share) r;
+                      order by x.account_id, x.lane_id, x.line_at limit greatest(p_rows - waiting, 100)) r;
                 waiting := waiting + v_found;
                 oldest_at := least(oldest_at, v_oldest);
-                exit when waiting > p_rows;
             end loop;
             return next;
         end loop;
