@@ -104,9 +104,15 @@ async def test_a_list_that_takes_too_long_is_told_so(
         await db.fetchval("select pg_sleep(30)")
         return []
 
+    assert "data-live" in await visitor.get("/jobs?state=dead")
     monkeypatch.setattr(jobs, "LIMIT", timedelta(milliseconds=50))
     monkeypatch.setattr(jobs, "list_jobs", slow)
-    assert "Looking took too long" in await visitor.get("/jobs?state=dead", 422)
+    page = await visitor.get("/jobs?state=dead", 422)
+    assert "Looking took too long" in page
+    assert "data-live" not in page, "a tab that is open does not ask again"
+    monkeypatch.undo()
+    monkeypatch.setattr(jobs, "QUICK_S", 0.0)
+    assert "data-live" not in await visitor.get("/jobs")
 
 
 async def test_a_job_shows_every_attempt_and_what_is_to_come(api: Api, worker: Worker, operator: Visitor) -> None:
@@ -240,7 +246,7 @@ async def test_a_redrive_passes_by_what_may_not_go_and_goes_on_over_pages(
     group = page.split("redrive?group=")[1].split('"')[0]
     whole = overview.dead_letters
 
-    async def two(db: Any, owner: Any, *, before: Any = None) -> overview.DeadLetters:
+    async def two(db: Any, owner: Any, *, before: Any = None, look: int = 2) -> overview.DeadLetters:
         return await whole(db, owner, before=before, look=2)
 
     monkeypatch.setattr(overview, "dead_letters", two)

@@ -61,8 +61,8 @@ async def test_backlog_looks_at_no_more_queues_than_it_may(database: Database, m
 
 
 async def test_a_long_line_is_counted_so_far_and_no_further(database: Database) -> None:
-    """6,500 jobs wait in several segments: at least 5,000, and how many does not matter. The oldest is found in the last
-    of them.
+    """6,500 jobs wait in several segments: at least 5,000, and how many does not matter. The oldest is found in the
+    last of them.
     """
     engine = await Engine.start(database)
     for n in (3_000, 3_000, 500):
@@ -223,6 +223,8 @@ async def test_of_many_every_nth_page_is_read_and_the_figures_are_close(database
     await make_history(database_url, engine, 200_000)
     seen = await overview.recent(database, engine.owner, pages=60)
     assert seen.weight > 1
+    nobody = await overview.recent(database, await new_owner(database), pages=60)
+    assert (nobody.whole.ended, nobody.weight) == (0, seen.weight), "it says that it did not see all"
     assert 36_000 < seen.whole.ended < 44_000
     assert 0.08 < seen.whole.failed / seen.whole.ended < 0.12
     assert 36_000 < seen.whole.arrived < 44_000

@@ -29,6 +29,8 @@ SHARE = 10
 PATIENCE_S = 0.4
 LIMIT = timedelta(seconds=3)
 AT_ONCE = 2
+LOOKED_AT = 2_000
+LOOKED_AT_FOR_ONE = 10_000
 KEPT = 200
 
 T = TypeVar("T")
@@ -71,7 +73,9 @@ class Figures:
         return await self._get(("running", owner), lambda db: overview.running_jobs(db, owner))
 
     async def dead(self, owner: Owner | None) -> Figure[DeadLetters]:
-        return await self._get(("dead", owner), lambda db: overview.dead_letters(db, owner))
+        """Those of a project are looked for among more: they lie between everybody's."""
+        look = LOOKED_AT if owner is None else LOOKED_AT_FOR_ONE
+        return await self._get(("dead", owner), lambda db: overview.dead_letters(db, owner, look=look))
 
     async def sizes(self) -> Figure[Sizes]:
         return await self._get(("sizes",), overview.sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Final
 from urllib.parse import urlencode
@@ -16,10 +17,12 @@ from duly.api.problems import Problem
 from duly.dashboard.parts import parts_of, reader
 from duly.model import State
 from duly.model.errors import DatabaseBusyError
-from duly.queue import list_jobs
+from duly.queue import JobView, list_jobs
 from duly.queue.overview import quick
 
 LIMIT: Final = timedelta(milliseconds=900)
+QUICK_S: Final = 0.15
+"""A list that took longer does not fetch itself again: it would keep the database busy for as long as a tab is open."""
 FILTERS: Final = ("state", "queue", "tag")
 
 
@@ -29,7 +32,8 @@ async def show(request: Request) -> Response:
     parts = parts_of(request)
     given = {name: value for name, value in request.query_params.items() if name in (*FILTERS, "cursor") and value}
     error = ""
-    jobs = []
+    jobs: list[JobView] = []
+    began_s = time.monotonic()
     try:
         listing = read_listing(QueryParams(given))
     except Problem as problem:
@@ -48,6 +52,7 @@ async def show(request: Request) -> Response:
                 )
         except DatabaseBusyError:
             error = "Looking took too long: too many jobs lie between those that match. Leave a filter out, or add one."
+    took_s = time.monotonic() - began_s
     page = jobs[:50]
     following = None
     if len(jobs) > len(page):
@@ -64,6 +69,7 @@ async def show(request: Request) -> Response:
         states=[str(state) for state in State],
         following=following,
         error=error,
+        live=not error and took_s < QUICK_S and "cursor" not in given,
     )
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from duly.dashboard.figures import Figure
+from duly.dashboard.figures import LOOKED_AT, LOOKED_AT_FOR_ONE, Figure
 from duly.dashboard.findings import Seen, findings
 from duly.dashboard.grouping import grouped
 from duly.dashboard.lines import lines_of, names_for
@@ -60,6 +60,7 @@ async def show(request: Request) -> Response:
         names=await names_for(parts, viewer, lines),
         groups=groups,
         letters=len(dead.value.letters) if dead.value else 0,
+        looked_at=LOOKED_AT if viewer.is_operator else LOOKED_AT_FOR_ONE,
         more_dead=bool(dead.value and dead.value.looked_to),
         reasons=Counter(letter.reason for letter in dead.value.letters).most_common() if dead.value else [],
         running=sum(use.running for use in in_use.value or ()),

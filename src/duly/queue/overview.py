@@ -71,7 +71,8 @@ _RECENT = r"""
     failures as (
         select r.host, r.outcome, r.status_code, sum(r.weight) as failed, min(r.ago) as last_ago
         from recent r where not r.succeeded group by 1, 2, 3 order by 4 desc limit 12)
-    select s.now as at, (select max(r.weight) from recent r) as weight,
+    select s.now as at,
+           (select max(r.weight) from duly.recent_runs('attempt', 'finished_at', s.since, $4) r) as weight,
            (select sum(r.weight) from recent r where r.outcome = 'worker_lost') as lost,
            (select json_agg(row_to_json(x)) from spans x) as spans,
            (select json_agg(row_to_json(x))
