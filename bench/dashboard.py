@@ -52,7 +52,7 @@ _FILL = """
 
 async def run(setting: Setting) -> Finding:
     """Fill one database, then alternate: claims with tabs open, claims with none."""
-    jobs, samples = (100_000, 100) if setting.quick else (10_000_000, 1_500)
+    jobs, samples = (100_000, 100) if setting.quick else (10_000_000, 500)
     pages: list[dict[str, list[float]]] = []
     open_ms: list[list[float]] = []
     alone_ms: list[list[float]] = []

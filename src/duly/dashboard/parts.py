@@ -97,6 +97,7 @@ def _templates() -> Environment:
     environment = Environment(
         loader=PackageLoader("duly.dashboard"),
         autoescape=True,
+        auto_reload=False,
         undefined=StrictUndefined,
         finalize=words.visible,
         trim_blocks=True,
