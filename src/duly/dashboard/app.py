@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -55,13 +54,6 @@ def create_dashboard(parts: Parts) -> Starlette:
     return app
 
 
-def _page_of(status: int, title: str, text: str) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
-        return parts_of(request).trouble_page(request, status, title, text)
-
-    return answer
-
-
 async def _from_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 303:
@@ -69,7 +61,8 @@ async def _from_http(request: Request, error: Exception) -> Response:
     titles = {403: "Not allowed", 404: "Not found", 405: "Not possible", 413: "Too large", 429: "Too many attempts"}
     texts = {404: "There is no such thing here, or it belongs to another project."}
     text = texts.get(error.status_code, error.detail)
-    answer = await _page_of(error.status_code, titles.get(error.status_code, "Not possible"), text)(request)
+    title = titles.get(error.status_code, "Not possible")
+    answer = parts_of(request).trouble_page(request, error.status_code, title, text)
     for name, value in (error.headers or {}).items():
         answer.headers[name] = value
     return answer
@@ -77,8 +70,9 @@ async def _from_http(request: Request, error: Exception) -> Response:
 
 async def _from_database(request: Request, _: Exception) -> Response:
     text = "The database is away or busy. Whether anything was changed shows once it answers: then look again."
-    return await _page_of(503, "The database does not answer", text)(request)
+    return parts_of(request).trouble_page(request, 503, "The database does not answer", text)
 
 
 async def _from_anything(request: Request, _: Exception) -> Response:
-    return await _page_of(500, "Something went wrong", "The fault is on our side; the log has more.")(request)
+    text = "The fault is on our side; the log has more."
+    return parts_of(request).trouble_page(request, 500, "Something went wrong", text)

@@ -11,7 +11,7 @@ from duly.dashboard.grouping import Group
 from duly.dashboard.words import age, count, outcome, percent
 from duly.queue import WorkerView
 from duly.queue.breaker import OpenBreaker
-from duly.queue.overview import MOST_WAITING, Backlog, InUse, Recent
+from duly.queue.overview import Backlog, InUse, Recent
 
 LATE: Final = timedelta(seconds=10)
 VERY_LATE: Final = timedelta(minutes=1)
@@ -128,8 +128,3 @@ def _dead(seen: Seen) -> Iterator[Finding]:
 
 def _some(number: int, noun: str) -> str:
     return f"{count(number)} {noun}{'' if number == 1 else 's'}"
-
-
-def shown_waiting(line: Backlog) -> str:
-    """How many wait, or that there are more than were counted."""
-    return f"{count(MOST_WAITING)}+" if line.waiting >= MOST_WAITING else count(line.waiting)
