@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from bench import claim, deliver, drain, dump, fairness, held, ingest, latency, limits, minute, standing, tasks
+from bench import (
+    claim,
+    dashboard,
+    deliver,
+    drain,
+    dump,
+    fairness,
+    held,
+    ingest,
+    latency,
+    limits,
+    minute,
+    standing,
+    tasks,
+)
 from bench.finding import Finding
 from bench.setting import Setting
 
@@ -22,4 +36,5 @@ PROGRAMS: dict[str, Callable[[Setting], Coroutine[Any, Any, Finding]]] = {
     "fairness": fairness.run,
     "limits": limits.run,
     "minute": minute.run,
+    "dashboard": dashboard.run,
 }

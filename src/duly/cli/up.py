@@ -55,6 +55,7 @@ from duly.model.errors import EmbeddedError, InvalidInputError
 from duly.queue import Database
 from duly.schema import DEFAULT_SCHEMA, checked_name
 from duly.service import Keyring, authenticate, create_key, ensure_default, ensure_operator
+from duly.service.sessions import make_operator_token
 from duly.tasks.worker import Serving, connections_for
 
 log = logging.getLogger("duly.cli")
@@ -155,7 +156,7 @@ async def run_everything(url: str, settings: UpSettings, server: EmbeddedPostgre
             ready = asyncio.create_task(started.wait())
             await asyncio.wait({working, ready}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                _welcome(api_url, api_key, echo, settings.home, url)
+                _welcome(api_url, api_key, echo, settings.home, url, await make_operator_token(db))
             watching = asyncio.create_task(keep_alive(server)) if server else None
             try:
                 drained = await working
@@ -250,9 +251,10 @@ def ports_to_try(api_port: int) -> list[int]:
     return [*(port for port in behind if is_open_port(port)), 0]
 
 
-def _welcome(api_url: str, api_key: str, echo: str, home: Path, url: str) -> None:
+def _welcome(api_url: str, api_key: str, echo: str, home: Path, url: str, token: str) -> None:
     say()
     say(f"Duly is up: {api_url}   (database: {_without_password(url)})")
+    say(f"Dashboard: {api_url}/dashboard/   (sign in with {token}, once; `duly dashboard token` prints another)")
     say(f"Credentials: {home / 'credentials.json'} (api_key for jobs, admin_key for accounts)")
     say("Loopback targets are open, since this is a developer's machine; private ranges are closed.")
     say()

@@ -76,6 +76,17 @@ create table duly.quota_block (
     size        bigint      not null
 );
 create index quota_block_of_account on duly.quota_block (account_id, month);
+-- Who looks at the dashboard: with a key, whose scopes count and whose end is the session's; or as an operator, who sees everything.
+create table duly.dashboard_session (
+    secret_hash bytea       primary key,              -- SHA-256 of what the browser sends; that is kept nowhere
+    key_id      uuid        references duly.api_key (id) on delete cascade,
+    scopes      text[],                               -- an operator's
+    is_token    boolean     not null,                 -- no session yet: signs an operator in, once
+    created_at  timestamptz not null default now(),
+    seen_at     timestamptz not null default now(),
+    ends_at     timestamptz not null,
+    check ((key_id is null) = (scopes is not null))
+);
 
 -- What its owner says about a queue. One without a row has no limits and is not paused.
 create table duly.queue (
