@@ -14,6 +14,7 @@ from duly.model import NewJob, Unique, uuid7
 from duly.model.errors import DatabaseUnavailableError
 from duly.queue import enqueue, schedule_health
 from duly.service import Keyring
+from duly.service.accounts import delete_project
 from duly.service.sealing import opened_view
 from duly.service.templates import fire_id
 from schedules.stage import HOUR, KEYRING, MINUTE, SECOND, Stage, key, template
@@ -256,6 +257,8 @@ SPOILT = {
     "a target that is not allowed": (
         """update duly.schedule set payload = '{"url": "http://10.0.0.1/"}', body = null""", "private addresses"),
     "a target that is none": ("""update duly.schedule set payload = '{"url": 3}', body = null""", "url"),
+    "an interval beyond the calendar": (
+        "update duly.schedule set cron = null, every = '3000000 days'", "OverflowError"),
     "options that are none": ("update duly.schedule set options = '{}'", "options"),
     "a secret that was changed": ("update duly.schedule set body = body || 'x'::bytea", "decrypted"),
     "a priority that no job has": (
@@ -277,6 +280,26 @@ async def test_what_cannot_fire_is_parked_and_the_others_fire(stage: Stage, what
     for schedule in good:
         assert "made" in {fire.outcome for fire in await stage.fires(schedule)}
     assert (await schedule_health(stage.db)).parked == 1
+
+
+async def test_a_disabled_account_fires_nothing(stage: Stage) -> None:
+    """Nothing piles up; enabled again, what it has missed goes by the policy."""
+    schedule = await stage.schedule(ago=5 * MINUTE)
+    await stage.db.execute("update duly.account set disabled_at = now() where id = $1", stage.owner.account_id)
+    await stage.fire()
+    assert ((await stage.read(schedule)).state, await stage.jobs()) == ("active", [])
+    await stage.db.execute("update duly.account set disabled_at = null")
+    await stage.db.execute("update duly.schedule_turn set look_at = next_fire_at")
+    await stage.fire()
+    assert len(await stage.jobs()) == 1
+
+
+async def test_a_deleted_project_fires_nothing(stage: Stage) -> None:
+    """Its schedules go with it: nobody has a key to stop them by."""
+    await stage.schedule()
+    project = await stage.db.fetchval("select public_id from duly.project where id = $1", stage.owner.project_id)
+    await delete_project(stage.db, project)
+    assert await stage.db.fetchval("select count(*) from duly.schedule") == 0
 
 
 async def test_a_missing_key_is_waited_for(stage: Stage) -> None:
