@@ -13,10 +13,11 @@ import pytest
 from duly.model import NewJob, Unique, uuid7
 from duly.model.errors import DatabaseUnavailableError
 from duly.queue import enqueue, schedule_health
-from duly.service import Keyring
+from duly.service import Keyring, firing
 from duly.service.accounts import delete_project
 from duly.service.sealing import opened_view
 from duly.service.templates import fire_id
+from duly.service.timing import Timing
 from schedules.stage import HOUR, KEYRING, MINUTE, SECOND, Stage, key, template
 from support.sessions import holding
 
@@ -257,8 +258,6 @@ SPOILT = {
     "a target that is not allowed": (
         """update duly.schedule set payload = '{"url": "http://10.0.0.1/"}', body = null""", "private addresses"),
     "a target that is none": ("""update duly.schedule set payload = '{"url": 3}', body = null""", "url"),
-    "an interval beyond the calendar": (
-        "update duly.schedule set cron = null, every = '3000000 days'", "OverflowError"),
     "options that are none": ("update duly.schedule set options = '{}'", "options"),
     "a secret that was changed": ("update duly.schedule set body = body || 'x'::bytea", "decrypted"),
     "a priority that no job has": (
@@ -280,6 +279,21 @@ async def test_what_cannot_fire_is_parked_and_the_others_fire(stage: Stage, what
     for schedule in good:
         assert "made" in {fire.outcome for fire in await stage.fires(schedule)}
     assert (await schedule_health(stage.db)).parked == 1
+
+
+async def test_an_error_that_nobody_foresaw_parks_the_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And ends neither the round of the others nor the worker."""
+    plan = firing.plan_fires
+
+    def planned(timing: Timing, *rest: Any) -> Any:
+        return 1 / 0 if timing.cron == "*/2 * * * *" else plan(timing, *rest)
+
+    monkeypatch.setattr(firing, "plan_fires", planned)
+    bad = await stage.schedule(cron="*/2 * * * *", ago=5 * MINUTE)
+    good = await stage.schedule(ago=2 * MINUTE)
+    await stage.fire()
+    assert ((await stage.read(bad)).state, (await stage.read(good)).state) == ("parked", "active")
+    assert "made" in {fire.outcome for fire in await stage.fires(good)}
 
 
 async def test_a_disabled_account_fires_nothing(stage: Stage) -> None:
