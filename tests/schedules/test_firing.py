@@ -15,6 +15,7 @@ from duly.model.errors import DatabaseUnavailableError
 from duly.queue import enqueue, schedule_health
 from duly.service import Keyring, firing
 from duly.service.accounts import delete_project
+from duly.service.fire_plan import plan_fires
 from duly.service.sealing import opened_view
 from duly.service.templates import fire_id
 from duly.service.timing import Timing
@@ -283,10 +284,9 @@ async def test_what_cannot_fire_is_parked_and_the_others_fire(stage: Stage, what
 
 async def test_an_error_that_nobody_foresaw_parks_the_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """And ends neither the round of the others nor the worker."""
-    plan = firing.plan_fires
 
     def planned(timing: Timing, *rest: Any) -> Any:
-        return 1 / 0 if timing.cron == "*/2 * * * *" else plan(timing, *rest)
+        return 1 / 0 if timing.cron == "*/2 * * * *" else plan_fires(timing, *rest)
 
     monkeypatch.setattr(firing, "plan_fires", planned)
     bad = await stage.schedule(cron="*/2 * * * *", ago=5 * MINUTE)
