@@ -1,6 +1,6 @@
 # Everything here works on a fresh clone with Python 3.11 or newer, make and gcc: the first target that needs it sets up .venv.
 .DEFAULT_GOAL := help
-.PHONY: help up test coverage check format bench crash machine soak lock clean
+.PHONY: help up test coverage check format bench crash machine soak fires lock clean openapi
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
@@ -45,6 +45,12 @@ crash: $(READY) ## Run the crash matrix and write docs/reference/crash-matrix.md
 
 soak: $(READY)  ## Half an hour of kills, stops, crashes and wrong clocks, then an audit. ARGS="--minutes 2".
 	$(BIN)/python -m bench.soak $(ARGS)
+
+openapi: $(READY) ## Write docs/reference/openapi.json from the routes; a test fails while the two differ.
+	$(BIN)/python -m duly.api.openapi docs/reference/openapi.json
+
+fires: $(READY) ## Two minutes of schedules of every second under kills and wrong clocks, then an audit. ARGS="--seconds 20".
+	$(BIN)/python -m bench.fires $(ARGS)
 
 lock: $(READY)  ## Choose the newest versions of all dependencies and write requirements.lock.
 	$(BIN)/python -m pip install --quiet uv

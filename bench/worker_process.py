@@ -1,9 +1,11 @@
 """A worker process of Duly with its upkeep, as a benchmark starts it: `python -m bench.worker_process JSON`.
 
-JSON: dsn, work, tally, slots, concurrency, added, authority, keys. What `work` may be:
+JSON: dsn, work, tally, slots, concurrency, added, authority, keys, lease_s, shared. What `work` may be:
 noop: does nothing, counts. paced: the same, but waits while the line is short (see `standing`). stamp: the payload is
-a number n; notes when it started (see `latency`). http: delivers, as `duly worker` does, to the hosts
-of `http_hosts` (trusting the PEM file `authority`, if given) what was sealed under `keys`. upkeep: runs no job at all.
+a number n; notes when it started (see `latency`). mixed: the same, and without a number it naps and counts (see
+`fairness`). nap: sleeps for as many seconds as its payload says, and counts. http: delivers, as `duly worker` does, to
+the hosts of `http_hosts` (trusting the PEM file `authority`, if given) what was sealed under `keys`. upkeep: runs no
+job at all.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from duly.upkeep import Upkeep
 from duly.worker import Handler, Wakeups, Worker, WorkerConfig
 
 _DONE = Success()
-_LEASE = timedelta(seconds=20)
+MIXED_NAP_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Task:
     added: str = ""
     authority: str = ""
     keys: str = ""
+    lease_s: float = 20.0
+    shared: bool = False
 
 
 def noop(tally: Tally) -> Handler:
@@ -94,11 +98,39 @@ def stamp(tally: Tally) -> Handler:
     return run
 
 
+def nap(tally: Tally) -> Handler:
+    """Sleeps, and counts."""
+    numbers = tally.numbers
+
+    async def run(job: ClaimedJob) -> Outcome:
+        await asyncio.sleep(float(job.payload_json))
+        numbers[0] += 1
+        return _DONE
+
+    return run
+
+
+def mixed(tally: Tally) -> Handler:
+    """Stamps numbered jobs; naps and counts (in slot 1) for those without a number."""
+    stamped = stamp(tally)
+
+    async def run(job: ClaimedJob) -> Outcome:
+        if job.payload_json != "null":
+            return await stamped(job)
+        await asyncio.sleep(MIXED_NAP_S)
+        tally.numbers[1] += 1
+        return _DONE
+
+    return run
+
+
 async def run_handler(db: Database, task: Task, kind: str, handler: Handler, stop: Stop) -> None:
     """A worker for jobs of one kind, its wake-ups and its upkeep, in one process."""
     wakeups = Wakeups(task.dsn, db.schema)
     ended = asyncio.Event()
-    config = WorkerConfig({kind: handler}, concurrency=task.concurrency, lease=_LEASE)
+    config = WorkerConfig(
+        {kind: handler}, concurrency=task.concurrency, lease=timedelta(seconds=task.lease_s), shared=task.shared
+    )
     worker = Worker(config, db, task.dsn, wakeups)
     async with asyncio.TaskGroup() as group:
         group.create_task(wakeups.run(ended))
@@ -163,6 +195,10 @@ async def main(task: Task) -> None:
                 await run_handler(db, task, NOOP, noop(Tally(Path(task.tally), 1)), stop)
             case "stamp":
                 await run_handler(db, task, NOOP, stamp(Tally(Path(task.tally), task.slots)), stop)
+            case "nap":
+                await run_handler(db, task, NOOP, nap(Tally(Path(task.tally), 1)), stop)
+            case "mixed":
+                await run_handler(db, task, NOOP, mixed(Tally(Path(task.tally), task.slots)), stop)
             case "paced":
                 await run_paced(db, task, stop)
             case other:

@@ -209,7 +209,7 @@ async def test_attempts_that_are_not(api: Api) -> None:
 
 async def test_routes_and_methods(api: Api) -> None:
     """Unknown paths are 404 and wrong methods 405, as problems."""
-    for path in ("/", "/v1", "/v1/job", "/v1/jobs/", "/docs", "/redoc", "/v2/jobs"):
+    for path in ("/", "/v1", "/v1/job", "/v1/jobs/", "/docs/", "/redoc", "/v2/jobs"):
         assert_problem(await api.get(path), 404)
     answer = await api.client.request("DELETE", "/v1/jobs")
     assert_problem(answer, 405)

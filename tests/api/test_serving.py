@@ -234,7 +234,8 @@ async def test_the_openapi_document(api: Api) -> None:
     assert references <= set(schemas)
     create = document["paths"]["/v1/jobs"]["post"]
     assert create["requestBody"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/JobInput"}
-    assert set(create["responses"]) == {"200", "201", "400", "401", "403", "408", "409", "413", "415", "422", "503"}
+    problems = {"400", "401", "403", "408", "409", "413", "415", "422", "429", "503"}
+    assert set(create["responses"]) == {"200", "201", *problems}
     assert schemas["JobInput"]["required"] == ["url"]
     assert "json" in schemas["JobInput"]["properties"]
     assert schemas["JobInput"]["properties"]["timeout"]["default"] == 30

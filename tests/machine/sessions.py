@@ -31,7 +31,8 @@ _PRETENDED = """
     return pg_catalog.clock_timestamp() - interval '10 days';
 """
 _RESET = """
-    delete from duly.job; delete from duly.attempt; delete from duly.outcome; delete from duly.redrive;
+    delete from duly.job; delete from duly.job_tag; delete from duly.attempt; delete from duly.outcome;
+    delete from duly.redrive;
     delete from duly.scheduled; delete from duly.ready; delete from duly.lease; delete from duly.worker;
     delete from duly.retired; delete from duly.kept;
     select nextval('duly.segment_current');

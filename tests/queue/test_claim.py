@@ -307,14 +307,16 @@ async def test_a_job_that_came_too_late_is_marked_expired(database: Database) ->
     assert {job.id: job.expired for job in await engine.claim()} == {late: True, early: False}
 
 
-def test_a_cursor_forgets_accounts_that_were_not_served_for_long() -> None:
-    """At most 256 are remembered, the latest ones."""
+def test_a_cursor_forgets_accounts_that_were_not_served_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond what it remembers the longest unserved ones go; a claim is told of the 256 whose turn comes next."""
+    monkeypatch.setattr("duly.queue.claiming.REMEMBERED_ACCOUNTS", 350)
     cursor = ClaimCursor()
     for account in range(1, 400):
         cursor.served(account, account)
-    assert len(cursor.lanes) == 256
-    assert min(cursor.lanes) == 399 - 255
-    assert cursor.account == 399
+    assert min(cursor.lanes) == 50
+    assert list(cursor.ahead()) == list(range(50, 306))
+    cursor.served(390, 7)
+    assert list(cursor.ahead().items())[:11] == [(n, n) for n in (*range(391, 400), 50, 51)]
 
 
 def test_owners_are_values() -> None:

@@ -15,13 +15,15 @@ import pytest
 from duly import queue
 from duly.model import Unique
 from duly.model.settlement import Edge
-from duly.queue import ClaimCursor, Database, QueueSettings, Session, breaker
+from duly.queue import ClaimCursor, Database, QueueSettings, Rate, Session, breaker
+from duly.queue.schedules import START_OF_FIRES
 from duly.upkeep import SegmentKeeper
 from support.engine import Engine, new_job, settled
 from support.plans import Plan, PlanLog, faults
 from support.sessions import holding
 
 MILLION = 1_000_000
+RATE = Rate(1_000_000, timedelta(seconds=1))  # never reached, always looked at
 HOUR = timedelta(hours=1)
 
 
@@ -57,9 +59,39 @@ async def each_hot_statement(engine: Engine, session: Session) -> None:
         await queue.retire(session, line, closing, [])
 
 
+async def each_firing_statement(session: Session) -> None:
+    """Schedules: what is due, its fires taken, one put off, one parked; fires refused and forgotten."""
+    for _ in range(4):
+        await session.execute(
+            """with made as (
+                   insert into duly.schedule (id, account_id, project_id, cron, anchor_at, missed, missed_limit,
+                                              missed_after, overlap, jitter, kind, payload, options, weight_bytes)
+                   select duly.uuid7(), p.account_id, p.id, '* * * * *', now(), 'one', 1, '1 minute', 'skip', '0', 'k',
+                          '{}', '{}', 1 from duly.project p limit 1
+                   returning id
+               )
+               insert into duly.schedule_turn (schedule_id, state, next_fire_at, since_at, look_at)
+               select m.id, 'active', clock_timestamp(), now(), clock_timestamp() from made m"""
+        )
+    await queue.until_next_look(session, HOUR)
+    await queue.due_schedules(session, 10, 1000, sweep=True)
+    found = await queue.due_schedules(session, 10, 1000)
+    turns = [
+        queue.Turned(
+            one, at := one.next_fire_at + HOUR, at, (queue.Fire(one.next_fire_at, "made", 1, one.schedule_id),)
+        )
+        for one in found[:-2]
+    ]
+    taken = await queue.take_fires(session, turns)
+    await queue.refuse_fires(session, [(schedule, at, "taken") for schedule, at in taken][:1])
+    await queue.put_off(session, found[-1], HOUR, waits=True)
+    await queue.park(session, found[-2], "x")
+    await queue.prune_fires(session, START_OF_FIRES, found[0].seen_at + HOUR, 2)
+
+
 async def each_guarded_statement(engine: Engine, session: Session) -> None:
     """The same under unique keys and limits; and a breaker."""
-    await queue.set_queue(session, engine.owner.project_id, "limited", QueueSettings(3, 1))
+    await queue.set_queue(session, engine.owner.project_id, "limited", QueueSettings(3, 1, rate=RATE))
     await queue.set_account_concurrency(session, engine.owner.account_id, 50)
     for key in ("a", "b"):
         await engine.enqueue(2, queue="limited", concurrency_key=key, priority=0, db=session)
@@ -82,6 +114,32 @@ async def each_guarded_statement(engine: Engine, session: Session) -> None:
         await queue.cancel(session, engine.owner, answer.job_id)
 
 
+async def each_counting_statement(engine: Engine, session: Session) -> None:
+    """What is counted of an account, and its quota."""
+    account = engine.owner.account_id
+    await queue.account_usage(session, account, 100)
+    await queue.stored_jobs(session, account, 1_000)
+    await queue.take_quota(session, account, 1_000_000, 1, 10)
+    await queue.give_back_quota(session, account, 9, 1.0)
+
+
+TASK = '[{"task": "t", "args": {}, "queue": "q", "priority": 5, "max_attempts": 2, "timeout_seconds": 9}]'
+
+
+async def each_task_statement(engine: Engine, session: Session) -> None:
+    """A task in each of its states, looked at there."""
+    job_id = await session.fetchval("select job_id from duly.enqueue_tasks($1)", TASK)
+    look = "select duly.task_state($1)"
+    await session.fetchval(look, job_id)
+    [job] = await engine.claim(1, db=session, kinds=["task:t"], cursor=ClaimCursor())
+    await queue.note_progress(session, [queue.NotedProgress(job.id, job.attempt, 1)])
+    await session.fetchval(look, job_id)
+    await engine.settle(settled(job, "retry", delay=HOUR), db=session)
+    await session.fetchval(look, job_id)
+    await queue.cancel(session, queue.Owner(job.account_id, job.project_id), job_id)
+    await session.fetchval(look, job_id)
+
+
 @asynccontextmanager
 async def planned(url: str) -> AsyncIterator[tuple[Session, PlanLog]]:
     """A fresh session (no cached plan) whose plans are heard."""
@@ -92,7 +150,7 @@ async def planned(url: str) -> AsyncIterator[tuple[Session, PlanLog]]:
         connection.terminate()
 
 
-_OF_THE_TEST = ("select job_id from duly.scheduled limit 1", "set worker_id = 0")
+_OF_THE_TEST = ("select job_id from duly.scheduled limit 1", "set worker_id = 0", "from duly.project p limit 1")
 
 
 def ours(plan: Plan) -> bool:
@@ -108,6 +166,9 @@ async def bad_plans(engine: Engine, url: str) -> dict[str, set[str]]:
         for _ in range(7):
             await each_hot_statement(engine, session)
             await each_guarded_statement(engine, session)
+            await each_counting_statement(engine, session)
+            await each_firing_statement(session)
+            await each_task_statement(engine, session)
             for plan in filter(ours, await log.take()):
                 heard += 1
                 for fault in faults(plan):
@@ -293,6 +354,8 @@ async def test_a_million_dead_rows_behind_a_held_snapshot_cost_hot_statements_no
                 ("rescue", lambda s: engine.rescue(db=s), 3000),
                 ("live segments", lambda s: queue.live_segments(s, "ready"), 500),
                 ("cancel", lambda s: queue.cancel(s, engine.owner, job.id), 500),
+                ("usage", lambda s: queue.account_usage(s, engine.owner.account_id, 10_000), 9000),
+                ("stored jobs", lambda s: queue.stored_jobs(s, engine.owner.account_id, 10_000), 6000),
             ]
             touched = {name: await buffers(session, log, ask) for name, ask, _ in questions}
             for keeper in keepers:
@@ -301,3 +364,34 @@ async def test_a_million_dead_rows_behind_a_held_snapshot_cost_hot_statements_no
             touched["claim after a turn"] = await buffers(session, log, questions[-1][1])
             assert {n: b for (n, _, bound) in questions if (b := touched[n]) > bound} == {}
     await engine.sound()
+
+
+@pytest.mark.slow
+async def test_usage_costs_the_same_however_much_waits(database: Database, database_url: str) -> None:
+    """A hundred thousand waiting jobs or four times as many, in a hundred lanes, and as many scheduled: every scan is
+    by key, and stops at its bound. 1,000 places where the oldest may stand, at 4 buffers each, and three counts to
+    10,000 at some 40 rows a page: 6,000 buffers, however many jobs there are.
+    """
+    engine = await Engine.start(database)
+    account = engine.owner.account_id
+    await engine.put(*(new_job(concurrency_key=f"bulk {n}") for n in range(100)))
+    touched: list[int] = []
+    for batches in ([0], [1, 2, 3]):
+        for batch in batches:
+            await load_batch(database, engine, batch * 100_000)
+            await database.execute(
+                """insert into duly.scheduled (job_id, account_id, priority, attempt, lane_id, run_at, final_attempt,
+                                               trigger)
+                   select duly.uuid7(), $1, 5, 1, 1, now() + n * interval '1 s', 8, 'schedule'
+                     from generate_series(1, 100000) n""",
+                account,
+            )
+        await database.execute("select setval('duly.segment_current', 60)")
+        await database.execute("vacuum analyze duly.ready, duly.scheduled")
+        async with planned(database_url) as (session, log):
+            touched.append(await buffers(session, log, lambda s: queue.account_usage(s, account, 10_000)))
+            await queue.account_usage(session, account, 10_000)
+            assert not [fault for plan in await log.take() if ours(plan) for fault in faults(plan)]
+        usage = await queue.account_usage(database, account, 10_000)
+        assert (usage.due, usage.stored) == (10_000, 10_000)
+    assert max(touched) < 6_000, touched

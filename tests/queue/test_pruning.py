@@ -341,3 +341,39 @@ async def test_pruning_reads_by_key_only(database: Database, database_url: str) 
         finally:
             await connection.close()
     assert not wrong
+
+
+async def test_an_account_may_keep_its_jobs_for_a_time_of_its_own(database: Database) -> None:
+    """Shorter or longer than the worker's, for the dead letters apart from the rest: what is of others stays as it was,
+    and a day goes as a whole once no account needs it.
+    """
+    brief, plain, long = [await Engine.start(database) for _ in range(3)]
+    set_to = "update duly.account set limits = $2 where id = $1"
+    await database.execute(set_to, brief.owner.account_id, '{"keep": 432000, "keep_dead": 864000}')
+    await database.execute(set_to, long.owner.account_id, '{"keep": 8640000}')
+    for engine in (brief, long):
+        await queue.apply_limits(database, engine.owner.account_id)
+    week, month, ages = [await make_day(database, age) for age in (8, 40, 120)]
+    for engine in (brief, plain, long):
+        for day in (week, month, ages):
+            await finished(engine, day, 4)
+            await finished(engine, day, 3, state="dead")
+    pruner = Pruner(database, batch=10, look=7)
+    await prune(pruner)
+
+    async def kept(engine: Engine) -> list[int]:
+        rows = await database.fetch(
+            """select count(o.job_id) as n from unnest($2::date[]) day
+                 left join duly.job j on j.account_id = $1 and (j.created_at at time zone 'utc')::date = day
+                 left join duly.outcome o on o.job_id = j.id
+                group by day order by day desc""",
+            engine.owner.account_id,
+            [week, month, ages],
+        )
+        return [row["n"] for row in rows]
+
+    assert await kept(brief) == [3, 0, 0]
+    assert await kept(plain) == [7, 3, 0]
+    assert await kept(long) == [7, 7, 0]
+    assert await days(database) == [month, week]
+    assert pruner.dropped_total == 1

@@ -121,7 +121,7 @@ async def test_a_role_that_owns_one_schema_can_install_and_another_can_run(empty
             await queue.promote(db, 10)
             await run.rescue()
             await SegmentKeeper(db, "ready").step()
-            assert await queue.add_days(db, 6) == 6
+            assert await queue.add_days(db, 6) == 2 * 4
             await run.sound()
             async with await Database.open(owner_url) as owner_db:
                 days = [await make_day(owner_db, age) for age in (40, 41)]
@@ -296,8 +296,8 @@ async def test_every_connection_reads_committed(cluster: Any, database_url: str)
 
 FAULTS = {
     "jobs_nowhere": "delete from duly.ready",
-    "jobs_in_several_places": """insert into duly.outcome (job_id, state, attempt, final_attempt)
-                                 select job_id, 'dead', 1, 1 from duly.ready""",
+    "jobs_in_several_places": """insert into duly.outcome (job_id, account_id, state, attempt, final_attempt)
+                                 select job_id, account_id, 'dead', 1, 1 from duly.ready""",
     "places_without_job": """insert into duly.scheduled
                              (job_id, account_id, priority, attempt, lane_id, run_at, final_attempt, trigger)
                              values (duly.uuid7(), 1, 5, 1, 1, now(), 1, 'schedule')""",

@@ -127,12 +127,12 @@ async def test_a_promoter_sweeps_at_its_first_step_and_sleeps_at_most_a_second(d
 
 
 async def test_days_are_made_ahead_and_only_once(database: Database) -> None:
-    """Yesterday to n days ahead for all three facts, by UTC; repeatable; a job of any of them finds its partition."""
+    """Yesterday to n days ahead for all facts and tags, by UTC; repeatable; a job of any finds its place."""
     first = await queue.add_days(database, 10)
-    assert first == 6 * 3
+    assert first == 6 * 4
     assert await queue.add_days(database, 10) == 0
     today: date = (await queue.server_now(database)).date()
-    for fact in ("job", "attempt", "outcome"):
+    for fact in ("job", "job_tag", "attempt", "outcome"):
         for day in range(-1, 11):
             name = f"duly.{fact}_{today + timedelta(days=day):%Y%m%d}"
             assert await database.fetchval("select to_regclass($1) is not null", name), name
@@ -141,7 +141,7 @@ async def test_days_are_made_ahead_and_only_once(database: Database) -> None:
 async def test_days_can_be_made_by_several_at_once(database: Database, database_url: str) -> None:
     """Serialized by a lock: the second waits, then finds them made."""
     async with holding(database_url) as (first, transaction), autocommitting(database_url) as second:
-        assert await queue.add_days(first, 6) == 2 * 3
+        assert await queue.add_days(first, 6) == 2 * 4
         other = asyncio.create_task(queue.add_days(second, 6))
         await until_waiting(database, second)
         await transaction.commit()

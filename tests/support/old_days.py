@@ -13,7 +13,7 @@ from support.engine import Engine
 async def make_day(db: Database, age_days: int) -> date:
     """The partitions of the day `age_days` ago."""
     day: date = await db.fetchval("select (now() at time zone 'utc')::date - $1::int", age_days)
-    for fact in ("job", "attempt", "outcome"):
+    for fact in ("job", "job_tag", "attempt", "outcome"):
         name = f"{fact}_{day:%Y%m%d}"
         await db.execute(f"create table duly.{name} (like duly.{fact} including defaults including constraints)")
         bounds = [str(uuid7_floor(day + timedelta(days=n))) for n in (0, 1)]
@@ -54,10 +54,11 @@ async def finished(
             values[3],
         )
         await session.execute(
-            """insert into duly.outcome (job_id, state, attempt, final_attempt, finished_at)
-               select id, $3, 1, 8, $2 from unnest($1::uuid[]) id""",
+            """insert into duly.outcome (job_id, account_id, state, attempt, final_attempt, finished_at)
+               select id, $4, $3, 1, 8, $2 from unnest($1::uuid[]) id""",
             ids,
             *values[3:],
+            engine.owner.account_id,
         )
         if redriven:
             await session.execute(

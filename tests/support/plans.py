@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
+
+from duly.queue import Session
 
 # index → what its condition must name for the scan to be bounded by more than the table's age
 _KEYS = {
@@ -25,8 +27,23 @@ _KEYS = {
     "lane_block_id_concurrency_key_key": ("block_id =", "concurrency_key ="),
     "lane_block_pkey": ("id =",),
     "lane_block_account_id_project_id_queue_kind_key": ("account_id =", "project_id =", "queue ="),
+    "scheduled_of_account": ("account_id =",),
+    "quota_block_of_account": ("account_id =", "month ="),
     "queue_pkey": ("project_id =", "name ="),
+    "rate_pkey": ("project_id =", "queue ="),
     "breaker_pkey": ("account_id =", "host ="),
+    "schedule_turn_by_look": ("look_at >", "look_at <"),
+    "schedule_turn_pkey": ("schedule_id =",),
+    "schedule_pkey": ("id =",),
+    "fire_pkey": ("schedule_id",),
+    "fire_by_time": ("fire_at",),
+}
+# the same for the partitions' indexes, by what their names contain; a list's walk begins at a place and has a limit
+_KEYS_OF_FACTS = {
+    "_project_id_id_idx": ("ROW(project_id, id) <", "project_id >="),
+    "_project_id_unique_key_id_idx": ("project_id =", "unique_key =", "id <"),
+    "job_tag_": ("project_id =", "tag ="),
+    "_account_id_state_job_id_idx": ("account_id =", "state =", "job_id <"),
 }
 _FACTS = ("job", "attempt", "outcome")
 # A row per worker process, or per retired segment above the floor: few, and not of the kind that grows with age.
@@ -35,6 +52,7 @@ _SMALL = {
     "retired",
     "kept",
     "account",
+    "plan",
     "project",
     "segment_current",
     "ready_floor",
@@ -42,7 +60,10 @@ _SMALL = {
     "idle_until",
 }
 _SMALL_INDEXES = {"worker_pkey", "retired_pkey"}
-_HOT = {"ready", "lease", "scheduled", "lane", "lane_block", "queue", "redrive", "unique_key", "breaker"}
+_HOT = {
+    "ready", "lease", "scheduled", "lane", "lane_block", "queue", "rate", "redrive", "unique_key", "breaker",
+    "quota_block", "schedule", "schedule_turn", "fire",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -102,6 +123,18 @@ class PlanLog:
         return heard
 
 
+async def buffers_of(url: str, ask: Callable[[Session], Awaitable[object]]) -> list[int]:
+    """The shared buffers of each statement that was sent, in order, in a session that is used to them."""
+    connection = await asyncpg.connect(url)
+    try:
+        session, log = Session(connection, "duly"), await PlanLog.on(connection)
+        await connection.execute("set auto_explain.log_nested_statements = off")
+        await ask(session)
+        return [plan.buffers for plan in await log.take()]
+    finally:
+        connection.terminate()
+
+
 def faults(plan: Plan) -> list[str]:
     """What is wrong with a plan: scans of hot tables and facts that no full key, live segment or time window bounds."""
     return [fault for node in plan.nodes() if (fault := _fault(node)) is not None]
@@ -109,7 +142,7 @@ def faults(plan: Plan) -> list[str]:
 
 def _fault(node: dict[str, Any]) -> str | None:
     kind, table, index = node["Node Type"], node.get("Relation Name", ""), node.get("Index Name", "")
-    if table in _SMALL or index in _SMALL_INDEXES:
+    if table.startswith("pg_") or index.startswith("pg_") or table in _SMALL or index in _SMALL_INDEXES:
         return None
     if kind in ("Bitmap Index Scan", "Bitmap Heap Scan"):
         return f"{kind} on {table or index}"
@@ -119,7 +152,9 @@ def _fault(node: dict[str, Any]) -> str | None:
         return f"Tid Scan on {table} without a list"
     if kind in ("Index Scan", "Index Only Scan"):
         condition = str(node.get("Index Cond", ""))
-        keys = _KEYS.get(index) or (("id =",) if index.startswith("job_") else ("job_id =",))
-        if not all(key in condition for key in keys):
+        of_facts = (keys for part, keys in _KEYS_OF_FACTS.items() if part in index)
+        keys = _KEYS.get(index) or next(of_facts, None) or (("id =",) if index.startswith("job_") else ("job_id =",))
+        by_key = "_project_id_id_idx" in index and "(project_id = " in condition and "(id = " in condition
+        if not by_key and not all(key in condition for key in keys):
             return f"{kind} by {index} bounded only by {condition or 'nothing'}"
     return None

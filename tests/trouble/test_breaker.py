@@ -24,6 +24,7 @@ from duly.queue import Database
 from duly.queue.breaker import claim_probe, list_breakers, open_breaker
 from duly.service import breaking
 from duly.service.breaking import Breaker
+from duly.tasks.worker import Serving
 from support.claimed import claimed
 from support.engine import Engine, new_job, new_owner
 from support.sessions import held_up, holding, until, until_true
@@ -99,7 +100,7 @@ async def test_a_failing_target_is_held_and_probed_until_it_is_back(
     """
     engine = await Engine.start(database)
     neighbour = await new_owner(database)
-    settings = WorkerSettings(concurrency=4, breaker=QUICK)
+    settings = WorkerSettings(serving=Serving(concurrency=4), breaker=QUICK)
     async with site("127.0.0.1") as target, site("127.0.0.2") as other, workers(database_url, 2, settings):
         target.answers["/bad"] = 503
         jobs = await engine.enqueue(40, **to(f"{target.url}/bad"))

@@ -13,6 +13,7 @@ from duly.cli.parts import WorkerSettings, work
 from duly.http import EgressPolicy
 from duly.model import State
 from duly.queue import Database
+from duly.tasks.worker import Serving
 from duly.upkeep import Upkeep
 from duly.worker import Wakeups, runtime
 from support.engine import Engine
@@ -29,7 +30,7 @@ async def test_a_worker_in_a_black_hole_ends_by_its_grace(database_url: str, mon
     """Upkeep, listener, heartbeat and claims get no answer any more: the stop cuts them off."""
     monkeypatch.setattr(runtime, "_LAST_WORDS_S", 1.0)
     draining, aborting, started = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    settings = WorkerSettings(grace=timedelta(seconds=0.5))
+    settings = WorkerSettings(serving=Serving(grace=timedelta(seconds=0.5)))
     async with proxied(database_url) as proxy:
         async with await Database.open(proxy.url) as db:
             run = asyncio.create_task(work(db, proxy.url, POLICY, settings, draining, aborting, started))

@@ -3,25 +3,76 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Literal
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 import duly
-from duly.api import health, jobs
+from duly.api import (
+    accounts,
+    admin_inputs,
+    batch,
+    bulk,
+    changing,
+    docs,
+    events,
+    health,
+    jobs,
+    keys,
+    projects,
+    queues,
+    schedules,
+    signing_secrets,
+    usage,
+)
+from duly.api.batch import BatchInput
+from duly.api.bulk import BulkInput
 from duly.api.documents import ProblemDocument
-from duly.api.inputs import JobInput
+from duly.api.inputs import ChangeInput, JobInput
 from duly.api.problems import install_problems
+from duly.api.queue_inputs import QueueInput
+from duly.api.rate_limit import RateHeaders
+from duly.api.schedule_inputs import ScheduleInput
 from duly.api.services import Services
 from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
 from duly.queue import Database, DatabaseClock
-from duly.service import NO_KEYRING, Creator, Gatekeeper, Keyring
+from duly.service import NO_KEYRING, Allowances, Creator, Gatekeeper, Keyring
+from duly.service.listening import EventHub
+from duly.service.schedule_watch import ScheduleWatch
 from duly.upkeep.running import every
+
+_READ_BY_HAND: list[tuple[type[BaseModel], Literal["validation", "serialization"]]] = [
+    (JobInput, "validation"),
+    (ChangeInput, "validation"),
+    (BatchInput, "validation"),
+    (BulkInput, "validation"),
+    (QueueInput, "validation"),
+    (ScheduleInput, "validation"),
+    *((model, "validation") for model in admin_inputs.BODIES),
+    (ProblemDocument, "serialization"),
+]
+_ROUTES = (
+    bulk,  # before the jobs: "bulk" is no job's id
+    batch,
+    jobs,
+    changing,
+    schedules,
+    events,
+    queues,
+    usage,
+    accounts,
+    projects,
+    keys,
+    signing_secrets,
+    health,
+    docs,
+)
 
 
 def create_app(
@@ -32,24 +83,44 @@ def create_app(
     With a keyring, header values and bodies are stored sealed.
     """
     creator = Creator(database, keyring=keyring)
-    clock = DatabaseClock(database)
-    services = Services(database, policy, settings, creator, Gatekeeper(database), keyring, clock)
+    services = Services(
+        database,
+        policy,
+        settings,
+        creator,
+        Gatekeeper(database),
+        keyring,
+        DatabaseClock(database),
+        EventHub(database),
+        Allowances(database),
+        ScheduleWatch(database),
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await clock.look()
+        await services.clock.look()
         stopping = asyncio.Event()
-        looking = asyncio.create_task(every(clock.step, stopping, database.trouble, "clock"))
+        looking = asyncio.create_task(every(services.clock.step, stopping, database.trouble, "clock"))
         try:
             yield
         finally:
             stopping.set()
             looking.cancel()  # a question that gets no answer
             await asyncio.wait({looking})
+            await services.hub.close()
             await services.gatekeeper.close()
             await services.creator.close()
+            await services.allowances.close()
 
-    # No docs page: FastAPI's would load scripts from elsewhere.
+    app = routed_app(lifespan)
+    app.state.services = services
+    install_problems(app, settings.retry_after_s)
+    return app
+
+
+def routed_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None) -> FastAPI:
+    """The routes and their OpenAPI document, with nothing behind them."""
+    # FastAPI's own docs page would load scripts from elsewhere: ours is in `docs`.
     app = FastAPI(
         title="Duly",
         version=duly.__version__,
@@ -58,10 +129,9 @@ def create_app(
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    app.state.services = services
-    install_problems(app, settings.retry_after_s)
-    app.include_router(jobs.router)
-    app.include_router(health.router)
+    app.add_middleware(RateHeaders)
+    for part in _ROUTES:
+        app.include_router(part.router)
     _document(app)
     return app
 
@@ -75,7 +145,7 @@ def _document(app: FastAPI) -> None:
                 title=app.title, version=app.version, routes=app.routes, summary="HTTP requests, run later, reliably"
             )
             _, definitions = models_json_schema(
-                [(JobInput, "validation"), (ProblemDocument, "serialization")],
+                _READ_BY_HAND,
                 ref_template="#/components/schemas/{model}",
             )
             document.setdefault("components", {}).setdefault("schemas", {}).update(definitions["$defs"])

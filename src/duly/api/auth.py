@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 
 from duly.api.problems import Problem
+from duly.api.rate_limit import count_call
 from duly.api.services import services_of
 from duly.service import Principal, Scope
 
@@ -18,13 +19,29 @@ _bearer = HTTPBearer(auto_error=False, bearerFormat="duly_…", description="an 
 
 
 def require(scope: Scope) -> Callable[..., Awaitable[Principal]]:
-    """A dependency that gives the caller, or ends the request: 401 without a living key, 403 without the scope."""
+    """A dependency that gives the caller, or ends the request: 401 without a living key, 403 without the scope or for a
+    disabled account, 429 beyond the account's request rate.
+    """
 
     async def caller(request: Request, _: Annotated[object, Depends(_bearer)]) -> Principal:
         principal = await _authenticated(request)
+        if principal.disabled:
+            raise Problem(
+                403, "account-disabled", "The account is disabled", "the account is disabled: ask its operator"
+            )
+        count_call(request, principal)
         check_scope(principal, scope)
         return principal
 
+    return caller
+
+
+async def require_operator(caller: Annotated[Principal, Depends(require("admin"))]) -> Principal:
+    """A dependency that gives the caller if its key administers all accounts; 403 otherwise."""
+    if not caller.operator:
+        raise Problem(
+            403, "operator-only", "The key may not do this", "this needs an admin key of an operator's account"
+        )
     return caller
 
 
@@ -38,6 +55,15 @@ def check_scope(principal: Principal, scope: Scope) -> None:
             f"the key lacks the scope {scope}: use a key that has it",
             headers={"www-authenticate": f'{_REALM}, error="insufficient_scope", scope="{scope}"'},
         )
+
+
+async def is_still_allowed(request: Request, scope: Scope = "read") -> bool:
+    """Whether the key of a request that goes on for long is still a living one with the scope."""
+    try:
+        check_scope(await _authenticated(request), scope)
+    except Problem:
+        return False
+    return True
 
 
 async def _authenticated(request: Request) -> Principal:
@@ -60,3 +86,5 @@ def _unauthorized(detail: str, challenge: str) -> Problem:
 
 Reader = Annotated[Principal, Depends(require("read"))]
 Writer = Annotated[Principal, Depends(require("write"))]
+Admin = Annotated[Principal, Depends(require("admin"))]
+Operator = Annotated[Principal, Depends(require_operator)]

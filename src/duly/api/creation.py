@@ -9,11 +9,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from duly.api.inputs import JobInput
+from duly.api.inputs import ChangeInput, JobInput
 from duly.api.problems import Problem
 from duly.api.strict_json import MalformedJsonError, Member, pointer, read_members
 from duly.http.policy import EgressPolicy
 from duly.model import NewJob
+from duly.service.changing import ChangeSpec
 from duly.service.faults import Fault, InvalidJobError
 from duly.service.jobs import Limits, new_http_job
 
@@ -38,12 +39,35 @@ def read_job(text: str, *, now: datetime, policy: EgressPolicy, limits: Limits, 
         members, faults = read_members(text)
     except MalformedJsonError as error:
         raise Problem(400, "malformed", "The body is not JSON", str(error)) from None
-    values = {name: _value(name, member) for name, member in members.items()}
-    job, more = _fitted(values, faults, now, policy, limits, hops)
+    values = job_values(members)
+    job, more = fitted_job(values, faults, now=now, policy=policy, limits=limits, hops=hops)
     faults.extend(more)
     if faults or job is None:
         raise InvalidJobError(faults)
     return job
+
+
+def read_change(text: str) -> ChangeSpec:
+    """Read the body of a change. Raises Problem 400 if it is no JSON object, InvalidJobError with all that is wrong."""
+    try:
+        members, faults = read_members(text)
+    except MalformedJsonError as error:
+        raise Problem(400, "malformed", "The body is not JSON", str(error)) from None
+    values = job_values(members)
+    try:
+        given = ChangeInput.model_validate(values)
+    except ValidationError as error:
+        raise InvalidJobError([*faults, *shape_faults(error, values)]) from None
+    if not faults and not any(value is not None for value in values.values()):
+        faults.append(Fault("", "changes nothing: give at least one member"))
+    if faults:
+        raise InvalidJobError(faults)
+    return given.spec()
+
+
+def job_values(members: Mapping[str, Member]) -> dict[str, Any]:
+    """The members as `fitted_job` takes them."""
+    return {name: _value(name, member) for name, member in members.items()}
 
 
 def _value(name: str, member: Member) -> Any:
@@ -51,8 +75,14 @@ def _value(name: str, member: Member) -> Any:
     return member.text.encode() if name == "json" else member.value
 
 
-def _fitted(
-    values: Mapping[str, Any], known: Sequence[Fault], now: datetime, policy: EgressPolicy, limits: Limits, hops: int
+def fitted_job(
+    values: Mapping[str, Any],
+    known: Sequence[Fault],
+    *,
+    now: datetime,
+    policy: EgressPolicy,
+    limits: Limits,
+    hops: int = 0,
 ) -> tuple[NewJob | None, list[Fault]]:
     """The job, or what is wrong beyond the known faults. Where a field is bad, the rules still run over the others."""
     faults: list[Fault] = []
@@ -60,7 +90,7 @@ def _fitted(
     try:
         given = JobInput.model_validate({"url": _ANY_URL, **values} if "url" in bad else values)
     except ValidationError as error:
-        faults.extend(_faults(error, values))
+        faults.extend(shape_faults(error, values))
         bad.update(_root(fault) for fault in faults)
         if bad & {"run_at_local", "timezone"}:
             bad |= {"run_at_local", "timezone"}
@@ -75,14 +105,16 @@ def _fitted(
         return None, faults
 
 
-def _faults(error: ValidationError, values: Mapping[str, Any]) -> list[Fault]:
+def shape_faults(error: ValidationError, values: Mapping[str, Any]) -> list[Fault]:
+    """What is wrong with the shape of fields, each at its pointer."""
     return [
-        Fault(_named(pointer(*found["loc"]), values.get("headers")), _sentence(found))
+        Fault(_named(pointer(*found["loc"]), values.get("headers")), sentence(found))
         for found in error.errors(include_url=False, include_input=False)
     ]
 
 
-def _sentence(found: Mapping[str, Any]) -> str:
+def sentence(found: Mapping[str, Any]) -> str:
+    """What pydantic found wrong, in our words."""
     if found["type"] == "value_error":
         return str(found["ctx"]["error"])
     return _SENTENCES.get(found["type"]) or str(found["msg"]).replace("Input should be", "must be")

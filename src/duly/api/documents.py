@@ -71,6 +71,7 @@ class JobDocument(_Document):
     on_success: Annotated[str | None, Field(description="the URL that is told when it has succeeded")]
     on_dead: Annotated[str | None, Field(description="the URL that is told when it is dead")]
     callback_of: Annotated[str | None, Field(description="the job whose outcome this one tells")]
+    replay_of: Annotated[str | None, Field(description="the job that this one was copied from")]
     created_at: Moment
     started_at: Annotated[Moment | None, Field(description="start of the last attempt")]
     finished_at: Moment | None
@@ -90,10 +91,51 @@ class JobDocument(_Document):
 
 
 class JobListDocument(_Document):
-    """A page of jobs, the newest first. `next_cursor` null: there are no more."""
+    """A page of jobs, the newest first. `next_cursor` null: there are no more. A page may be short, or empty, and have
+    one: where no index serves the filter, a call looks at a bounded number of jobs.
+    """
 
     data: list[JobDocument]
     next_cursor: str | None
+
+
+class BatchItemDocument(_Document):
+    """What became of one job of a batch."""
+
+    id: Annotated[str, Field(description="the job; for `kept` the one that holds the unique key")]
+    result: Literal["created", "repeated", "kept"]
+
+
+class BatchDocument(_Document):
+    """What became of the jobs of a batch, in the order given. All of it is committed."""
+
+    data: list[BatchItemDocument]
+
+
+class BulkCountDocument(_Document):
+    """How many jobs a call for many would be about. `complete` false: there may be more, counting stopped at the limit
+    or at what one call may look at.
+    """
+
+    count: int
+    complete: bool
+
+
+class OperationDocument(_Document):
+    """A call for many jobs, and how far it got."""
+
+    id: str
+    call: Literal["cancel", "redrive"]
+    state: Literal["running", "finished"]
+    filter: Annotated[dict[str, Any], Field(description="as it was understood")]
+    limit: int
+    rate: Annotated[float, Field(description="jobs a second at most")]
+    requested_by: Annotated[str, Field(description="the API key's id")]
+    requested_at: Moment
+    looked: Annotated[int, Field(description="at how many jobs it has looked")]
+    done: Annotated[int, Field(description="how many were cancelled or redriven")]
+    refused: Annotated[int, Field(description="how many matched, but had moved on or may not be redriven")]
+    finished_at: Moment | None
 
 
 class AttemptDocument(_Document):
@@ -122,12 +164,48 @@ class AttemptListDocument(_Document):
     data: list[AttemptDocument]
 
 
+class RateDocument(_Document):
+    """How many attempts may start: `limit` in every `per`."""
+
+    limit: int
+    per: Seconds
+
+
+class RetryDefaultsDocument(_Document):
+    """What new jobs take where they say nothing; null: what every job takes."""
+
+    max_attempts: int | None
+    backoff: BackoffDocument | None
+    max_age: Seconds | None
+    on: str | list[int | str] | None
+
+
+class QueueDocument(_Document):
+    """What applies to a queue; null: no limit, no default."""
+
+    name: str
+    concurrency: Annotated[int | None, Field(description="how many of its jobs may run at once")]
+    key_concurrency: Annotated[int | None, Field(description="and how many with one concurrency key")]
+    rate: RateDocument | None
+    timeout: Annotated[Seconds | None, Field(description="of new jobs that have none of their own")]
+    retry: RetryDefaultsDocument
+    paused: bool
+
+
+class QueueListDocument(_Document):
+    """A page of queues, by name. `next_cursor` null: there are no more."""
+
+    data: list[QueueDocument]
+    next_cursor: str | None
+
+
 class FaultDocument(_Document):
     """One thing that is wrong: in the body at a JSON pointer, or in a parameter of the query."""
 
     detail: str
     pointer: str | None = None
     parameter: str | None = None
+    index: Annotated[int, Field(description="of the job in a batch, from 0")] | None = None
 
 
 class ProblemDocument(_Document):

@@ -24,7 +24,10 @@ async def healthz() -> JSONResponse:
 @router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", operation_id="readyz", summary="Can requests be served?", responses={503: {"description": "no"}})
 async def readyz(services: ServicesHere) -> JSONResponse:
-    """200 if the database answers and its schema is this program's; 503 otherwise."""
+    """200 if the database answers and its schema is this program's; 503 otherwise.
+
+    With `health` red, and why, if schedules should have fired and did not: requests are served all the same.
+    """
     try:
         async with asyncio.timeout(services.settings.ready_timeout_s):
             async with services.database.session() as session:
@@ -33,7 +36,9 @@ async def readyz(services: ServicesHere) -> JSONResponse:
         return _not_ready("the schema is missing, or another version's")
     except (DatabaseUnavailableError, TimeoutError):
         return _not_ready("the database is not available")
-    return JSONResponse({"status": "ready"}, headers={"cache-control": "no-store"})
+    findings = await services.schedule_watch.findings()
+    content = {"status": "ready", **({"health": "red", "findings": findings} if findings else {})}
+    return JSONResponse(content, headers={"cache-control": "no-store"})
 
 
 def _not_ready(why: str) -> JSONResponse:

@@ -27,8 +27,9 @@ from pydantic import (
 )
 
 from duly.http.headers import is_header_name
-from duly.model import Backoff, RetryPolicy
+from duly.model import INHERITABLE, Backoff, RetryPolicy
 from duly.model.jobs import DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT, QUEUE_NAME
+from duly.service.changing import ChangeSpec
 from duly.service.durations import parse_duration, show_duration
 from duly.service.faults import FieldError
 from duly.service.jobs import JobSpec
@@ -178,7 +179,7 @@ Callback: TypeAlias = Annotated[str, Field(max_length=8192, description="a URL t
 Tag: TypeAlias = Annotated[str, AfterValidator(_printable(100)), Field(max_length=100)]
 
 
-class _Input(BaseModel):
+class Input(BaseModel):
     """Strict: nothing is converted by guessing, unknown members are refused. A null member counts as left out."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
@@ -189,7 +190,7 @@ class _Input(BaseModel):
         return {name: part for name, part in value.items() if part is not None} if isinstance(value, dict) else value
 
 
-class BackoffInput(_Input):
+class BackoffInput(Input):
     """The delay before each retry; a part left out takes its default."""
 
     kind: Literal["exponential", "linear", "fixed", "steps"] = "exponential"
@@ -223,7 +224,7 @@ class BackoffInput(_Input):
         )
 
 
-class RetryInput(_Input):
+class RetryInput(Input):
     """How often, how long and on what a job is tried again."""
 
     max_attempts: Annotated[int, Field(ge=1, le=50)] | None = None
@@ -241,8 +242,17 @@ class RetryInput(_Input):
             on=self.on if self.on is not None else default.on,
         )
 
+    def changed(self, present: RetryPolicy) -> RetryPolicy:
+        """The present rule with the parts that are given."""
+        return RetryPolicy(
+            max_attempts=self.max_attempts or present.max_attempts,
+            backoff=self.backoff.backoff() if self.backoff else present.backoff,
+            max_age=self.max_age or present.max_age,
+            on=self.on if self.on is not None else present.on,
+        )
 
-class RedactInput(_Input):
+
+class RedactInput(Input):
     """What is hidden on every read, beside the standard secret headers. It is delivered intact."""
 
     headers: Annotated[
@@ -256,7 +266,35 @@ class RedactInput(_Input):
         return Redaction(tuple(dict.fromkeys(self.headers)), self.body, self.response)
 
 
-class JobInput(_Input):
+class ChangeInput(Input):
+    """What is to be different of a job that waits for its time. What is left out stays."""
+
+    run_at: Moment | None = None
+    headers: Annotated[Headers, Field(description="all of them; *** keeps the value that a secret one has")] | None = (
+        None
+    )
+    json_text: JsonText | None = Field(None, alias="json")
+    body: Text | None = None
+    body_base64: Bytes | None = None
+    retry: Annotated[RetryInput, Field(description="a part left out stays")] | None = None
+    priority: Annotated[int, Field(ge=0, le=9)] | None = None
+    tags: Annotated[list[Tag], Field(max_length=20)] | None = None
+
+    def spec(self) -> ChangeSpec:
+        """What is asked for, for the rules between fields."""
+        return ChangeSpec(
+            run_at=self.run_at,
+            headers=None if self.headers is None else tuple((name, value) for name, value in self.headers),
+            json=self.json_text,
+            body=self.body,
+            body_base64=self.body_base64,
+            retry=None if self.retry is None else self.retry.changed,
+            priority=self.priority,
+            tags=None if self.tags is None else tuple(dict.fromkeys(self.tags)),
+        )
+
+
+class JobInput(Input):
     """A job to create. Only `url` is required."""
 
     url: Annotated[str, Field(max_length=8192, description="where to send the request: http or https")]
@@ -270,7 +308,9 @@ class JobInput(_Input):
     run_at_local: Local | None = None
     timezone: Zone | None = None
     id: Id | None = None
-    timeout: Annotated[Timeout, Field(json_schema_extra={"default": 30})] = DEFAULT_TIMEOUT
+    timeout: Annotated[
+        Timeout, Field(json_schema_extra={"default": 30}, description="left out: the queue's default")
+    ] = DEFAULT_TIMEOUT
     retry: RetryInput | None = None
     queue: Annotated[str, AfterValidator(_queue), Field(max_length=100)] = DEFAULT_QUEUE
     concurrency_key: Annotated[str, AfterValidator(_printable(200)), Field(max_length=200)] | None = None
@@ -313,5 +353,10 @@ class JobInput(_Input):
             on_success=self.on_success,
             on_dead=self.on_dead,
             redact=self.redact.redaction() if self.redact else None,
+            inherits=self._inherits(),
             hops=hops,
         )
+
+    def _inherits(self) -> frozenset[str]:
+        given = set() if self.retry is None else {name for name, part in self.retry if part is not None}
+        return INHERITABLE - given - (self.model_fields_set & {"timeout"})

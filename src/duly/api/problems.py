@@ -6,6 +6,7 @@ A problem says what, where and what to do. It repeats no value that was sent: a 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -19,13 +20,22 @@ from duly.model.errors import (
     DatabaseUnavailableError,
     ExpiredJobError,
     IdConflictError,
+    InvalidInputError,
     NotFoundError,
     SchemaError,
     UniqueKeyTakenError,
     WrongStateError,
 )
-from duly.service.faults import BodyTooLargeError, InvalidJobError
+from duly.service.faults import (
+    BatchRefusedError,
+    BodyTooLargeError,
+    InUseError,
+    InvalidBatchError,
+    InvalidFieldsError,
+    OverLimitError,
+)
 from duly.service.keyring import SealedError
+from duly.service.schedules import ScheduleChangedError, ScheduleConflictError, ScheduleStateError
 
 log = logging.getLogger("duly.api")
 
@@ -45,9 +55,10 @@ class Problem(Exception):
         title: str,
         detail: str,
         *,
-        errors: Sequence[Mapping[str, str]] = (),
+        errors: Sequence[Mapping[str, str | int]] = (),
         headers: Mapping[str, str] | None = None,
         members: Mapping[str, str] | None = None,
+        most_errors: int = MOST_ERRORS,
     ) -> None:
         super().__init__(detail)
         self.status = status
@@ -57,6 +68,7 @@ class Problem(Exception):
         self.errors = errors
         self.headers = headers
         self.members = members
+        self.most_errors = most_errors
 
     def answer(self) -> JSONResponse:
         """The response that says so."""
@@ -68,16 +80,16 @@ class Problem(Exception):
         }
         content.update(self.members or {})
         if self.errors:
-            content["errors"] = list(self.errors[:MOST_ERRORS])
+            content["errors"] = list(self.errors[: self.most_errors])
         headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **(self.headers or {})}
         return JSONResponse(content, self.status, headers, MEDIA_TYPE)
 
 
-def invalid(errors: Sequence[Mapping[str, str]]) -> Problem:
+def invalid(errors: Sequence[Mapping[str, str | int]], most: int = MOST_ERRORS) -> Problem:
     """422: well-formed, and wrong; `errors` lists every fault."""
     count = len(errors)
     detail = f"{count} {'thing is' if count == 1 else 'things are'} wrong with the request; see errors"
-    return Problem(422, "invalid-input", "The input is not valid", detail, errors=errors)
+    return Problem(422, "invalid-input", "The input is not valid", detail, errors=errors, most_errors=most)
 
 
 def not_found() -> Problem:
@@ -119,9 +131,59 @@ def _from_framework(_: Request, error: Exception) -> JSONResponse:
     return Problem(error.status_code, "http", title, title, headers=error.headers).answer()
 
 
-def _from_invalid_job(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, InvalidJobError)
+def _from_invalid_fields(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, InvalidFieldsError)
     return invalid([{"pointer": fault.pointer, "detail": fault.detail} for fault in error.faults]).answer()
+
+
+def _from_invalid_batch(_: Request, error: Exception) -> JSONResponse:
+    """Every fault of every job, so that one more try is enough."""
+    assert isinstance(error, InvalidBatchError)
+    errors: list[dict[str, str | int]] = [
+        {"index": place, "pointer": f"/jobs/{place}{fault.pointer}", "detail": fault.detail}
+        for place, faults in sorted(error.faults.items())
+        for fault in faults[:MOST_ERRORS]
+    ]
+    return invalid(errors, len(errors)).answer()
+
+
+def _from_refused_batch(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, BatchRefusedError)
+    errors: list[dict[str, str | int]] = [
+        {
+            "index": place,
+            "pointer": f"/jobs/{place}/{'unique_key' if isinstance(why, UniqueKeyTakenError) else 'id'}",
+            "detail": str(why),
+        }
+        for place, why in sorted(error.refused.items())
+    ]
+    title = "Jobs of the batch cannot be stored"
+    return Problem(409, "batch-refused", title, str(error), errors=errors, most_errors=len(errors)).answer()
+
+
+def _from_invalid_input(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, InvalidInputError)
+    return invalid([{"pointer": error.pointer, "detail": str(error)}]).answer()
+
+
+def _from_over_limit(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, OverLimitError)
+    slug = error.limit.replace("_", "-")
+    headers = {"retry-after": str(math.ceil(error.retry_after_s)), **limit_headers(error)}
+    return Problem(429, slug, "The account is at its limit", str(error), headers=headers).answer()
+
+
+def limit_headers(error: OverLimitError) -> dict[str, str]:
+    """The limit that was met, as the RateLimit header fields have it (draft-ietf-httpapi-ratelimit-headers-10)."""
+    window = "" if error.window_s is None else f";w={math.ceil(error.window_s)}"
+    return {
+        "ratelimit-policy": f'"{error.limit}";q={math.floor(error.allowed)}{window}',
+        "ratelimit": f'"{error.limit}";r=0;t={math.ceil(error.retry_after_s)}',
+    }
+
+
+def _from_in_use(_: Request, error: Exception) -> JSONResponse:
+    return Problem(409, "in-use", "Something stands against it", str(error)).answer()
 
 
 def _from_large_body(_: Request, error: Exception) -> JSONResponse:
@@ -152,6 +214,17 @@ def _from_expired(_: Request, error: Exception) -> JSONResponse:
     return Problem(409, "expired", "The job has expired", str(error)).answer()
 
 
+def _from_schedule_conflict(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ScheduleConflictError)
+    members = {} if error.holder is None else {"schedule_id": str(error.holder)}
+    errors = [{"pointer": error.pointer, "detail": "is another schedule's"}]
+    return Problem(409, "schedule-conflict", "It is taken", str(error), errors=errors, members=members).answer()
+
+
+def _from_schedule_state(_: Request, error: Exception) -> JSONResponse:
+    return Problem(409, "wrong-state", "The schedule's state does not allow this", str(error)).answer()
+
+
 def _from_not_found(_: Request, error: Exception) -> JSONResponse:
     return not_found().answer()
 
@@ -175,12 +248,20 @@ def _from_anything(_: Request, error: Exception) -> JSONResponse:
 _HANDLERS = {
     Problem: _from_problem,
     HTTPException: _from_framework,
-    InvalidJobError: _from_invalid_job,
+    InvalidFieldsError: _from_invalid_fields,
+    InvalidBatchError: _from_invalid_batch,
+    BatchRefusedError: _from_refused_batch,
+    InvalidInputError: _from_invalid_input,
+    OverLimitError: _from_over_limit,
+    InUseError: _from_in_use,
     BodyTooLargeError: _from_large_body,
     IdConflictError: _from_id_conflict,
     UniqueKeyTakenError: _from_key_taken,
     WrongStateError: _from_wrong_state,
     ExpiredJobError: _from_expired,
+    ScheduleConflictError: _from_schedule_conflict,
+    ScheduleChangedError: _from_schedule_state,
+    ScheduleStateError: _from_schedule_state,
     NotFoundError: _from_not_found,
     SealedError: _from_sealed,
     ClientDisconnect: _from_disconnect,

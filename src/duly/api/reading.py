@@ -17,10 +17,10 @@ _CLOSE = {"connection": "close"}  # the rest of the body stays unread
 _DISCARDED_BYTES = 16 * 1024 * 1024
 
 
-async def read_text(request: Request, settings: ApiSettings) -> str:
-    """The body as text. Raises Problem: 400, 408, 413 or 415."""
+async def read_text(request: Request, settings: ApiSettings, limit_bytes: int | None = None) -> str:
+    """The body as text, `limit_bytes` long at most (None: what one job may have). Raises Problem 400, 408, 413, 415."""
     _check_media_type(request)
-    body = await _read_bytes(request, settings)
+    body = await _read_bytes(request, settings, settings.request_limit_bytes if limit_bytes is None else limit_bytes)
     if body.startswith(b"\xef\xbb\xbf"):
         raise _malformed("the body starts with a byte order mark: send plain UTF-8")
     try:
@@ -46,8 +46,7 @@ def _check_media_type(request: Request) -> None:
         raise _unsupported("JSON is UTF-8 (RFC 8259): send it so, and leave the charset out")
 
 
-async def _read_bytes(request: Request, settings: ApiSettings) -> bytes:
-    limit = settings.request_limit_bytes
+async def _read_bytes(request: Request, settings: ApiSettings, limit: int) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced[:20]) > limit + _DISCARDED_BYTES:
         raise _too_large(limit)

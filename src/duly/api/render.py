@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 from datetime import datetime, timedelta
 from typing import Any
 
-from duly.model import RetryPolicy, Unique
-from duly.queue import AttemptView, JobView
+from duly.model import Backoff, RetryPolicy, Unique
+from duly.queue import AttemptView, JobView, Operation, QueueSettings
 from duly.service.jobs import KIND
 from duly.service.moments import show_moment
 from duly.service.redaction import Redaction
@@ -46,6 +48,7 @@ def job_json(job: JobView) -> dict[str, Any]:
         "on_success": _callback_url(job.on_success),
         "on_dead": _callback_url(job.on_dead),
         "callback_of": None if job.callback_of is None else str(job.callback_of),
+        "replay_of": None if job.replay_of is None else str(job.replay_of),
         "created_at": show_moment(job.created_at),
         "started_at": _moment(job.started_at),
         "finished_at": _moment(job.finished_at),
@@ -58,6 +61,32 @@ def job_json(job: JobView) -> dict[str, Any]:
         "lag_ms": None if late is None else late // _MILLISECOND,
         "cancel_requested": job.cancel_requested,
         "held": job.held,
+    }
+
+
+def etag(job: JobView) -> str:
+    """The entity tag of a job as it is shown: another one whenever anything of it is different, its body too, which
+    changes with the revision.
+    """
+    shown = json.dumps([job.revision, job_json(job)], sort_keys=True, ensure_ascii=False).encode()
+    return f'"{hashlib.sha256(shown).hexdigest()[:32]}"'
+
+
+def operation_json(operation: Operation) -> dict[str, Any]:
+    """An operation as its owner may see it."""
+    return {
+        "id": str(operation.id),
+        "call": operation.call,
+        "state": "running" if operation.finished_at is None else "finished",
+        "filter": operation.filter,
+        "limit": operation.most,
+        "rate": round(operation.rate, 3),
+        "requested_by": operation.requested_by,
+        "requested_at": show_moment(operation.requested_at),
+        "looked": operation.looked,
+        "done": operation.done,
+        "refused": operation.refused,
+        "finished_at": _moment(operation.finished_at),
     }
 
 
@@ -105,20 +134,42 @@ def attempt_json(attempt: AttemptView) -> dict[str, Any]:
     }
 
 
+def queue_json(name: str, settings: QueueSettings) -> dict[str, Any]:
+    """A queue and what applies to it."""
+    rate, defaults = settings.rate, settings.defaults
+    return {
+        "name": name,
+        "concurrency": settings.concurrency,
+        "key_concurrency": settings.key_concurrency,
+        "rate": None if rate is None else {"limit": rate.limit, "per": _seconds(rate.per)},
+        "timeout": None if defaults.timeout is None else _seconds(defaults.timeout),
+        "retry": {
+            "max_attempts": defaults.max_attempts,
+            "backoff": None if defaults.backoff is None else _backoff_json(defaults.backoff),
+            "max_age": None if defaults.max_age is None else _seconds(defaults.max_age),
+            "on": list(defaults.on) if isinstance(defaults.on, tuple) else defaults.on,
+        },
+        "paused": settings.paused,
+    }
+
+
 def _retry_json(retry: RetryPolicy) -> dict[str, Any]:
-    backoff = retry.backoff
     return {
         "max_attempts": retry.max_attempts,
-        "backoff": {
-            "kind": backoff.kind,
-            "base": _seconds(backoff.base),
-            "factor": backoff.factor,
-            "max": _seconds(backoff.max),
-            "jitter": backoff.jitter,
-            "steps": [_seconds(step) for step in backoff.steps],
-        },
+        "backoff": _backoff_json(retry.backoff),
         "max_age": _seconds(retry.max_age),
         "on": retry.on if isinstance(retry.on, str) else list(retry.on),
+    }
+
+
+def _backoff_json(backoff: Backoff) -> dict[str, Any]:
+    return {
+        "kind": backoff.kind,
+        "base": _seconds(backoff.base),
+        "factor": backoff.factor,
+        "max": _seconds(backoff.max),
+        "jitter": backoff.jitter,
+        "steps": [_seconds(step) for step in backoff.steps],
     }
 
 

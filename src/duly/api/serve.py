@@ -70,6 +70,9 @@ class ApiServer:
     async def stop(self) -> None:
         """Take no new connections, finish what is in flight within the grace, and return. May be called twice."""
         if self._server is not None and self._serving is not None:
+            services = getattr(getattr(self._app, "state", None), "services", None)
+            if services is not None:
+                services.ending.set()
             self._server.should_exit = True
             await self._serving
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from dataclasses import dataclass, field
@@ -13,7 +14,9 @@ from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
 from duly.model.reminding import Reminder
 from duly.queue import Database, DatabaseClock, JobView
-from duly.service import Creator, Gatekeeper, Keyring, SealedError
+from duly.service import Allowances, Creator, Gatekeeper, Keyring, Limits, Principal, Rates, SealedError
+from duly.service.listening import EventHub
+from duly.service.schedule_watch import ScheduleWatch
 from duly.service.sealing import closed_view, opened_view
 
 log = logging.getLogger("duly.api")
@@ -21,7 +24,7 @@ log = logging.getLogger("duly.api")
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """One per application."""
+    """One per application. `ending` is set when the server stops: what goes on without end ends then."""
 
     database: Database
     policy: EgressPolicy
@@ -30,7 +33,16 @@ class Services:
     gatekeeper: Gatekeeper
     keyring: Keyring
     clock: DatabaseClock
+    hub: EventHub
+    allowances: Allowances
+    schedule_watch: ScheduleWatch
+    rates: Rates = field(default_factory=Rates)
     reminder: Reminder = field(default_factory=lambda: Reminder(time.monotonic))
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def limits_of(self, caller: Principal) -> Limits:
+        """What a job of the caller's account may be."""
+        return caller.limits.narrowed(self.settings.limits)
 
     def opened(self, job: JobView) -> JobView:
         """A job that was read, its header values in the clear; without them if they cannot be opened here."""

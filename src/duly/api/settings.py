@@ -13,7 +13,8 @@ class ApiSettings:
     """`body_limit_bytes`: the longest body of a job. `horizon`: how far ahead a job may be due.
 
     `base_url` ("https://jobs.example.com"): goes in front of links; empty: links are paths. `retry_after_s`: what a 503
-    tells clients to wait. `read_timeout_s`: how long a request's body may take to arrive.
+    tells clients to wait. `read_timeout_s`: how long a request's body may take to arrive. `batch_limit`,
+    `batch_limit_bytes`: the most jobs, and the longest request, of a batch.
     """
 
     body_limit_bytes: int = 256 * 1024
@@ -23,6 +24,8 @@ class ApiSettings:
     retry_after_s: int = 2
     read_timeout_s: float = 30.0
     ready_timeout_s: float = 3.0
+    batch_limit_bytes: int = 5 * 1024 * 1024
+    batch_limit: int = 1000
 
     @property
     def limits(self) -> Limits:

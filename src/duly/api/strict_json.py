@@ -61,6 +61,44 @@ def read_members(text: str) -> tuple[dict[str, Member], list[Fault]]:
     return members, faults
 
 
+def read_items(text: str, name: str) -> tuple[list[str], list[Fault]]:
+    """The exact texts of the elements of the one array member that a JSON object must have. What is wrong inside an
+    element is for whoever reads that. Raises MalformedJsonError if it is no JSON object.
+    """
+    items: list[str] | None = None
+    faults: list[Fault] = []
+    for found, member, _ in _Reader(text).members():
+        if found != name:
+            faults.append(Fault(pointer(found), f"is not a member of this: there is only {name}"))
+        elif items is not None:
+            faults.append(Fault(pointer(name), DUPLICATE))
+        elif isinstance(member.value, list):
+            items = _elements(member.text)
+        else:
+            faults.append(Fault(pointer(name), "must be an array"))
+            items = []
+    if items is None:
+        faults.append(Fault(pointer(name), "is required"))
+    elif not items and not faults:
+        faults.append(Fault(pointer(name), "is empty: give at least one"))
+    return items or [], faults
+
+
+def _elements(array: str) -> list[str]:
+    """The texts of the elements of an array that was parsed before."""
+    decoder = json.JSONDecoder()
+    texts: list[str] = []
+    at = 1
+    while True:
+        at = _after_space(array, at)
+        if array[at] == "]":
+            return texts
+        _, end = decoder.raw_decode(array, at)
+        texts.append(array[at:end])
+        at = _after_space(array, end)
+        at += array[at] == ","
+
+
 def pointer(*path: str | int) -> str:
     """The JSON pointer (RFC 6901) of a path, cut to a sane length and storable as text whatever the names hold."""
     parts = (str(part).replace("~", "~0").replace("/", "~1") for part in path)
@@ -124,8 +162,7 @@ class _Reader:
             raise self._malformed(at, "a number with too many digits") from None
 
     def _after_space(self, at: int) -> int:
-        found = _SPACE.match(self._text, at)
-        return found.end() if found else at
+        return _after_space(self._text, at)
 
     def _malformed(self, at: int, why: str) -> MalformedJsonError:
         line = self._text.count("\n", 0, at) + 1
@@ -152,6 +189,11 @@ class _Reader:
                     members[name] = self._refuse(DUPLICATE)
                 seen.add(name)
         return members
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
 
 
 def _faults(name: str, member: Member) -> list[Fault]:

@@ -10,18 +10,23 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """`url` of the API, an `api_key` of the default project, and the `database_url`."""
+    """`url` of the API, an `api_key` of the default project, the `database_url`, an `admin_key` that administers all
+    accounts.
+    """
 
     url: str
     api_key: str
     database_url: str
+    admin_key: str = ""
 
 
 def read(home: Path) -> Credentials | None:
     """What an earlier start wrote; None if there is none that can be read."""
     try:
         there = json.loads((home / "credentials.json").read_text())
-        return Credentials(str(there["url"]), str(there["api_key"]), str(there["database_url"]))
+        return Credentials(
+            str(there["url"]), str(there["api_key"]), str(there["database_url"]), str(there.get("admin_key", ""))
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -12,7 +12,17 @@ from duly.cli.keyrings import keyring_if_needed
 from duly.cli.options import AsJson, DatabaseUrl, EncryptionKeys, Home, NoEncryption, Schema, found_database_url
 from duly.cli.parts import open_database
 from duly.cli.stopping import run_loop
-from duly.queue import Conservation, Health, WorkerView, conservation, health, list_workers, unfinished_by_key
+from duly.queue import (
+    Conservation,
+    Health,
+    ScheduleHealth,
+    WorkerView,
+    conservation,
+    health,
+    list_workers,
+    schedule_health,
+    unfinished_by_key,
+)
 from duly.schema import DEFAULT_SCHEMA
 
 
@@ -23,6 +33,7 @@ class Examination:
     health: Health
     conservation: Conservation
     workers: list[WorkerView]
+    schedules: ScheduleHealth
     keys: dict[str, int]
     findings: list[str]
 
@@ -43,9 +54,10 @@ def doctor(
     async def main() -> Examination:
         async with open_database(url, schema, max_size=2, name="duly-doctor") as db:
             state, ledger, workers = await health(db), await conservation(db), await list_workers(db)
-            keys = await unfinished_by_key(db)
-        found = findings(state, ledger, workers) + ([] if known is None else missing_keys(keys, known))
-        return Examination(state, ledger, workers, keys, found)
+            schedules, keys = await schedule_health(db), await unfinished_by_key(db)
+        found = findings(state, ledger, workers) + schedule_findings(schedules)
+        found += [] if known is None else missing_keys(keys, known)
+        return Examination(state, ledger, workers, schedules, keys, found)
 
     seen = run_loop(main)
     if as_json:
@@ -74,6 +86,22 @@ def findings(state: Health, ledger: Conservation, workers: list[WorkerView]) -> 
     return found
 
 
+def schedule_findings(schedules: ScheduleHealth) -> list[str]:
+    """One sentence for schedules that should have fired and did not, one for those that cannot."""
+    found = []
+    if schedules.overdue:
+        found.append(
+            f"{schedules.overdue} schedules should have fired and did not, one of them for "
+            f"{schedules.most_late.total_seconds():.0f} s: see that workers run, and what they log"
+        )
+    if schedules.parked:
+        found.append(
+            f"{schedules.parked} schedules are parked, since they cannot fire as they are: "
+            "`duly schedules list` says why; mend them, then `duly schedules resume`"
+        )
+    return found
+
+
 def missing_keys(keys: Mapping[str, int], known: Collection[str]) -> list[str]:
     """One sentence for each key that jobs wait for and the ring does not have."""
     return [
@@ -94,6 +122,7 @@ def _show(seen: Examination) -> None:
     say(f"dead rows: ready {seen.health.ready_dead_rows}, lease {seen.health.lease_dead_rows}")
     say(f"oldest snapshot: {seen.health.oldest_snapshot_seconds:.0f} s")
     say(f"workers alive: {sum(worker.alive for worker in seen.workers)}")
+    say(f"schedules: active {seen.schedules.active}, paused {seen.schedules.paused}, parked {seen.schedules.parked}")
     say("the ledger adds up" if ledger.holds else "the ledger does not add up")
     for finding in seen.findings:
         say(f"! {finding}")

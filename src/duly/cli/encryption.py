@@ -14,6 +14,7 @@ from duly.queue import Database, KeyUse, keys_in_use
 from duly.schema import DEFAULT_SCHEMA
 from duly.service import reseal_secrets, secrets_by_key
 from duly.service.keyring import new_key
+from duly.service.resealing import reseal_schedules, schedules_by_key
 
 app = typer.Typer(help="The keys that seal secrets at rest.", no_args_is_help=True)
 
@@ -34,10 +35,10 @@ def used(
 ) -> None:
     """List the ids of the keys that something stored is sealed with. Reads all jobs; needs no key."""
 
-    async def ask(db: Database) -> tuple[list[KeyUse], Counter[str | None]]:
-        return await keys_in_use(db), await secrets_by_key(db)
+    async def ask(db: Database) -> tuple[list[KeyUse], Counter[str | None], Counter[str]]:
+        return await keys_in_use(db), await secrets_by_key(db), await schedules_by_key(db)
 
-    uses, secrets = with_database(ask, database_url, home, schema)
+    uses, secrets, schedules = with_database(ask, database_url, home, schema)
     known = {use.key_id: use for use in uses}
     rows = [
         {
@@ -46,14 +47,16 @@ def used(
             "finished_jobs": known.get(key_id, KeyUse(key_id)).finished,
             "answers": known.get(key_id, KeyUse(key_id)).answers,
             "signing_secrets": secrets[key_id],
+            "schedules": schedules[key_id],
         }
-        for key_id in sorted({*known, *(key_id for key_id in secrets if key_id)})
+        for key_id in sorted({*known, *schedules, *(key_id for key_id in secrets if key_id)})
     ]
     if as_json:
         print_json({"keys": rows, "signing_secrets_in_the_clear": secrets[None]})
         return
     print_table(
-        ("key", "unfinished jobs", "finished jobs", "answers", "signing secrets"), [tuple(row.values()) for row in rows]
+        ("key", "unfinished jobs", "finished jobs", "answers", "signing secrets", "schedules"),
+        [tuple(row.values()) for row in rows],
     )
     if secrets[None]:
         say(f"signing secrets in the clear: {secrets[None]} (`duly keys encryption reseal` seals them)")
@@ -66,7 +69,13 @@ def reseal(
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
 ) -> None:
-    """Seal every signing secret with the first key: those of older keys, and those in the clear."""
+    """Seal every signing secret and schedule with the first key: those of older keys, and those in the clear."""
     keyring = found_keyring(encryption_keys, False, home)
-    changed = with_database(lambda db: reseal_secrets(db, keyring), database_url, home, schema)
-    say(f"signing secrets sealed with {keyring.first}: {changed}")
+
+    async def do(db: Database) -> tuple[int, int]:
+        return await reseal_secrets(db, keyring), await reseal_schedules(db, keyring)
+
+    secrets, schedules = with_database(do, database_url, home, schema)
+    say(f"signing secrets sealed with {keyring.first}: {secrets}")
+    if schedules:
+        say(f"schedules sealed with {keyring.first}: {schedules}")

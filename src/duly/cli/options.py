@@ -54,6 +54,15 @@ AllowPort = Annotated[
         "--allow-port", envvar="DULY_EGRESS_PORTS", help="Open a target port that is closed by default. Repeatable."
     ),
 ]
+Apps = Annotated[
+    list[str],
+    typer.Option(
+        "--app",
+        envvar="DULY_APP",
+        help="Run the tasks of this app: package.module, or package.module:app. Repeatable.",
+        show_default=False,
+    ),
+]
 CaFile = Annotated[
     Path | None,
     typer.Option(

@@ -6,11 +6,12 @@ The API is in `api_part`, so that a worker does not load it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from duly.cli.delivering import sealed_delivery
 from duly.http import BreakerSettings, Deliverer, EgressPolicy, EgressProxy
@@ -21,23 +22,29 @@ from duly.queue import Database, DatabaseClock
 from duly.schema import verify
 from duly.service import NO_KEYRING, Keyring, SigningSecrets
 from duly.service.breaking import Breaker
+from duly.service.firing import Firer
 from duly.service.jobs import KIND
+from duly.tasks.app import App
+from duly.tasks.running import Runtime
+from duly.tasks.worker import Serving, run_workers
 from duly.upkeep import Upkeep
 from duly.upkeep.running import every
-from duly.worker import Wakeups, Worker, WorkerConfig
+from duly.worker import Handler, Wakeups
 from duly.worker.runtime import Drained
+from duly.worker.waiting import first_of
 
 _OTHERS_END_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What a worker process of the service is told."""
+    """What a worker process is told: what it serves, the apps whose tasks it runs, and how it delivers HTTP jobs, if
+    it does.
+    """
 
-    concurrency: int = 100
-    queues: tuple[str, ...] | None = None
-    lease: timedelta = timedelta(seconds=20)
-    grace: timedelta = timedelta(seconds=25)
+    serving: Serving = field(default_factory=Serving)
+    apps: tuple[App, ...] = ()
+    http: bool = True
     ca_file: Path | None = None
     retention: Retention = field(default_factory=Retention)
     keyring: Keyring = NO_KEYRING
@@ -57,44 +64,73 @@ async def open_database(url: str, schema: str, *, max_size: int, name: str) -> A
 async def work(
     db: Database,
     url: str,
-    policy: EgressPolicy,
+    policy: EgressPolicy | None,
     settings: WorkerSettings,
     draining: asyncio.Event,
     aborting: asyncio.Event,
     started: asyncio.Event | None = None,
 ) -> Drained:
-    """Run a worker for HTTP jobs and its upkeep until `draining`, then drain."""
+    """Run workers for HTTP jobs (by `policy`, which may be None without them) and tasks, and the upkeep, until
+    `draining`; then drain.
+
+    Raises InvalidInputError if the pool of `db` is too small for them (see `connections_for`).
+    """
     wakeups = Wakeups(url, db.schema, db.trouble)
-    breaker = Breaker(db, settings.breaker)
     ended = asyncio.Event()
     clock = DatabaseClock(db)
+    async with AsyncExitStack() as stack:
+        handlers: dict[str, Handler] = {}
+        parts: list[Callable[[asyncio.Event], Coroutine[Any, Any, None]]] = [
+            wakeups.run,
+            Upkeep(db, wakeups, settings.retention).run,
+        ]
+        if settings.http:
+            assert policy is not None, "HTTP jobs need an egress policy"
+            breaker = Breaker(db, settings.breaker)
+            handlers[KIND] = await stack.enter_async_context(_delivering(db, policy, settings, breaker, clock))
+            parts += [
+                breaker.run,
+                Firer(db, keyring=settings.keyring, policy=policy).run,
+                lambda ended: every(clock.step, ended, db.trouble, "clock"),
+            ]
+            await clock.look()
+            await breaker.look()
+        process_handlers: dict[str, Handler] = {}
+        if settings.apps:
+            limit = max(32, 4 * settings.serving.concurrency)
+            runtime = await stack.enter_async_context(Runtime(settings.apps, db, stray_limit=limit))
+            handlers |= runtime.handlers()
+            process_handlers = runtime.process_handlers()
+            parts.append(partial(_until_unhealthy, runtime, draining))
+        configs = settings.serving.configs(handlers, process_handlers)
+        if started is not None:
+            started.set()
+        async with asyncio.TaskGroup() as group:
+            others = {group.create_task(part(ended)) for part in parts}
+            try:
+                drained = await run_workers(configs, db, url, wakeups, draining, aborting)
+            finally:
+                ended.set()
+                await asyncio.wait(others, timeout=_OTHERS_END_S)
+                for task in others:
+                    task.cancel()  # a statement that gets no answer; every step may be cut off anywhere
+        is_healthy = not settings.apps or not runtime.unhealthy.is_set()
+        return replace(drained, clean=drained.clean and is_healthy)
+
+
+@asynccontextmanager
+async def _delivering(
+    db: Database, policy: EgressPolicy, settings: WorkerSettings, breaker: Breaker, clock: DatabaseClock
+) -> AsyncIterator[Handler]:
     async with Deliverer(policy, ca_file=settings.ca_file, proxy=settings.proxy, clock=clock.now) as deliverer:
         send = sealed_delivery(deliverer, SigningSecrets(db, keyring=settings.keyring), settings.keyring)
 
         async def deliver(job: ClaimedJob) -> Outcome:
             return await breaker.deliver(job, lambda: send(job))
 
-        config = WorkerConfig(
-            {KIND: deliver},
-            queues=settings.queues,
-            concurrency=settings.concurrency,
-            claim_batch=min(1000, settings.concurrency),
-            lease=settings.lease,
-            grace=settings.grace,
-        )
-        worker = Worker(config, db, url, wakeups)
-        upkeep = Upkeep(db, wakeups, settings.retention)
-        await clock.look()
-        await breaker.look()
-        if started is not None:
-            started.set()
-        async with asyncio.TaskGroup() as group:
-            others = {group.create_task(part.run(ended)) for part in (wakeups, upkeep, breaker)}
-            others.add(group.create_task(every(clock.step, ended, db.trouble, "clock")))
-            try:
-                return await worker.run(draining, aborting)
-            finally:
-                ended.set()
-                await asyncio.wait(others, timeout=_OTHERS_END_S)
-                for task in others:
-                    task.cancel()  # a statement that gets no answer; every step may be cut off anywhere
+        yield deliver
+
+
+async def _until_unhealthy(runtime: Runtime, draining: asyncio.Event, ended: asyncio.Event) -> None:
+    await first_of(runtime.unhealthy, ended)
+    draining.set()

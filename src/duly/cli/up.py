@@ -19,6 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 import typer
 
 from duly.cli import credentials
+from duly.cli.apps import found_apps
 from duly.cli.console import note, say
 from duly.cli.echo import echo_target
 from duly.cli.keyrings import given_keyring, keyring_of_home
@@ -27,6 +28,7 @@ from duly.cli.migrate import migrated
 from duly.cli.options import (
     Allow,
     AllowPort,
+    Apps,
     CaFile,
     Concurrency,
     DatabaseUrl,
@@ -52,7 +54,9 @@ from duly.http.tls import tls_context
 from duly.model.errors import EmbeddedError, InvalidInputError
 from duly.queue import Database
 from duly.schema import DEFAULT_SCHEMA, checked_name
-from duly.service import Keyring, authenticate, create_key, ensure_default
+from duly.service import Keyring, authenticate, create_key, ensure_default, ensure_operator
+from duly.service.sessions import make_operator_token
+from duly.tasks.worker import Serving, connections_for
 
 log = logging.getLogger("duly.cli")
 
@@ -80,11 +84,12 @@ def up(
     database_url: DatabaseUrl = None,
     schema: Schema = DEFAULT_SCHEMA,
     concurrency: Concurrency = 100,
+    app: Apps = [],  # noqa: B006  typer reads the default, nobody changes it
     postgres: Annotated[
         Path | None,
         typer.Option("--postgres", envvar="DULY_POSTGRES", help="Folder with bin/postgres to use.", show_default=False),
     ] = None,
-    allow: Allow = [],  # noqa: B006  typer reads the default, nobody changes it
+    allow: Allow = [],  # noqa: B006
     deny: Deny = [],  # noqa: B006
     allow_port: AllowPort = [],  # noqa: B006
     ca_file: CaFile = None,
@@ -101,7 +106,8 @@ def up(
         host=host,
         port=port,
         worker=WorkerSettings(
-            concurrency=concurrency,
+            serving=Serving(concurrency=concurrency, shared=True),
+            apps=found_apps(app),
             ca_file=ca_file,
             proxy=None if egress_proxy is None else EgressProxy.parse(egress_proxy),
         ),
@@ -131,9 +137,10 @@ async def run_everything(url: str, settings: UpSettings, server: EmbeddedPostgre
     stop = Stop(lambda: note("draining; once more to abort"))
     done = await migrated(url, settings.schema)
     note(f"schema {settings.schema} is at version {done.after}")
-    async with open_database(url, settings.schema, max_size=10, name="duly-up") as db:
+    async with open_database(url, settings.schema, max_size=10 + connections_for(2), name="duly-up") as db:
         keyring = settings.worker.keyring
         api_key = await default_key(db, settings.home, keyring)
+        admin_key = await operator_key(db, settings.home, keyring)
         own = await all_own_addresses(db, url, [(settings.host, settings.port)], settings.worker.proxy)
         policy = EgressPolicy.parse(settings.allow, settings.deny, settings.ports, own, allow_loopback=True)
         started = asyncio.Event()
@@ -142,14 +149,14 @@ async def run_everything(url: str, settings: UpSettings, server: EmbeddedPostgre
             serving(db, policy, settings.host, settings.port, keyring) as (host, port),
         ):
             api_url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-            credentials.write(settings.home, credentials.Credentials(api_url, api_key, url))
+            credentials.write(settings.home, credentials.Credentials(api_url, api_key, url, admin_key))
             working = asyncio.create_task(
                 work(db, url, policy, settings.worker, stop.draining, stop.aborting, started=started)
             )
             ready = asyncio.create_task(started.wait())
             await asyncio.wait({working, ready}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                _welcome(api_url, api_key, echo, settings.home, url)
+                _welcome(api_url, api_key, echo, settings.home, url, await make_operator_token(db))
             watching = asyncio.create_task(keep_alive(server)) if server else None
             try:
                 drained = await working
@@ -193,6 +200,16 @@ async def default_key(db: Database, home: Path, keyring: Keyring) -> str:
     return (await create_key(db, tenant.owner.project_id, "duly up")).key
 
 
+async def operator_key(db: Database, home: Path, keyring: Keyring) -> str:
+    """An admin key of the operator's account: that of an earlier start if it is still good, else a new one."""
+    before = credentials.read(home)
+    principal = None if before is None else await authenticate(db, before.admin_key)
+    if before is not None and principal is not None and principal.operator and "admin" in principal.scopes:
+        return before.admin_key
+    tenant = await ensure_operator(db, keyring=keyring)
+    return (await create_key(db, tenant.owner.project_id, "duly up", scopes=["admin"])).key
+
+
 def make_home(home: Path) -> None:
     """Make the folder, passable for the account that PostgreSQL runs as when we are root. Raises InvalidInputError."""
     try:
@@ -234,10 +251,11 @@ def ports_to_try(api_port: int) -> list[int]:
     return [*(port for port in behind if is_open_port(port)), 0]
 
 
-def _welcome(api_url: str, api_key: str, echo: str, home: Path, url: str) -> None:
+def _welcome(api_url: str, api_key: str, echo: str, home: Path, url: str, token: str) -> None:
     say()
     say(f"Duly is up: {api_url}   (database: {_without_password(url)})")
-    say(f"Credentials: {home / 'credentials.json'}")
+    say(f"Dashboard: {api_url}/dashboard/   (sign in with {token}, once; `duly dashboard token` prints another)")
+    say(f"Credentials: {home / 'credentials.json'} (api_key for jobs, admin_key for accounts)")
     say("Loopback targets are open, since this is a developer's machine; private ranges are closed.")
     say()
     say("Try it:")

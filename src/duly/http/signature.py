@@ -4,43 +4,25 @@ bytes."""
 from __future__ import annotations
 
 import base64
-import binascii
-import hmac
 import html
 import json
 from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import quote, quote_plus
 
-from duly.model.errors import InvalidInputError
+from duly.model.webhooks import decode_secret, encode_secret, signature
 
-SECRET_PREFIX = "whsec_"  # noqa: S105 - the public prefix of the text form, not a secret
+__all__ = ["decode_secret", "encode_secret", "masked", "sign"]
+
 _SHORTEST_MASKED = 8
 
 
 def sign(secrets: Sequence[bytes], message_id: str, timestamp_s: int, body: bytes) -> tuple[tuple[str, str], ...]:
     """The webhook-* headers. One signature per secret, so that old and new hold while secrets rotate; none without
     secrets."""
-    signed = f"{message_id}.{timestamp_s}.".encode() + body
-    signatures = [_signature(secret, signed) for secret in secrets]
+    signatures = [signature(secret, message_id, str(timestamp_s), body) for secret in secrets]
     headers = (("webhook-id", message_id), ("webhook-timestamp", str(timestamp_s)))
     return (*headers, ("webhook-signature", " ".join(signatures))) if signatures else headers
-
-
-def encode_secret(secret: bytes) -> str:
-    """The text form that users paste into their libraries: whsec_ and base64."""
-    return SECRET_PREFIX + base64.b64encode(secret).decode("ascii")
-
-
-def decode_secret(text: str) -> bytes:
-    """Bytes of the text form; the prefix may be missing. InvalidInputError for anything that is not base64."""
-    try:
-        secret = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidInputError("the signing secret is not whsec_ followed by base64") from error
-    if not secret:
-        raise InvalidInputError("the signing secret is empty")
-    return secret
 
 
 def masked(data: bytes, secrets: Sequence[bytes]) -> bytes:
@@ -56,11 +38,6 @@ def masked(data: bytes, secrets: Sequence[bytes]) -> bytes:
             shown[at : at + len(form)] = b"*" * len(form)
             at = lowered.find(form, at + 1)
     return bytes(shown)
-
-
-def _signature(secret: bytes, signed: bytes) -> str:
-    digest = hmac.digest(secret, signed, "sha256")
-    return "v1," + base64.b64encode(digest).decode("ascii")
 
 
 @lru_cache(maxsize=256)

@@ -4,6 +4,7 @@ May import: nothing of ours, no driver, no framework. Touches no table.
 Must hold: same input, same answer; clocks and randomness are passed in; durations are `timedelta`.
 """
 
+from duly.model.defaults import INHERITABLE, JobDefaults
 from duly.model.errors import DulyError
 from duly.model.ids import uuid7, uuid7_time
 from duly.model.jobs import ClaimedJob, NewJob, Trigger, Unique
@@ -15,6 +16,7 @@ from duly.model.states import FINAL, TRANSITIONS, DeadReason, State
 
 __all__ = [
     "FINAL",
+    "INHERITABLE",
     "TRANSITIONS",
     "Backoff",
     "Bury",
@@ -24,6 +26,7 @@ __all__ = [
     "DulyError",
     "Hold",
     "Interrupted",
+    "JobDefaults",
     "NewJob",
     "Outcome",
     "Report",

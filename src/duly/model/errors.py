@@ -5,6 +5,7 @@
     ├── IdConflictError          a job id that another job already has
     ├── NotFoundError            no such job, or somebody else's
     ├── WrongStateError          the job's state does not allow the call
+    ├── JobFailedError           a job whose result was waited for ended without one
     ├── LeaseLostError           the worker's lease ended; its writes are refused
     ├── DatabaseUnavailableError PostgreSQL could not be reached, or refused the work for now
     │   └── DatabaseBusyError    it answered: a time-out of its own, a lock, a deadlock; nothing was written
@@ -77,6 +78,18 @@ class ExpiredJobError(DulyError):
     def __init__(self, job_id: UUID) -> None:
         super().__init__(f"job {job_id} has expired and may not start any more: create a new job without that limit")
         self.job_id = job_id
+
+
+class JobFailedError(DulyError):
+    """A job whose result was waited for is dead or cancelled. `reason`: why it is dead; `error`: its last attempt's."""
+
+    def __init__(self, job_id: UUID, state: str, reason: str | None, error: str | None) -> None:
+        why = "".join(f", {part}" for part in (reason, error) if part)
+        super().__init__(f"job {job_id} is {state}{why}: it has no result")
+        self.job_id = job_id
+        self.state = state
+        self.reason = reason
+        self.error = error
 
 
 class LeaseLostError(DulyError):

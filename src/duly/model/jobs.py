@@ -66,7 +66,8 @@ class NewJob:
     `payload` is a JSON value (for kind "http": url, method, headers); `body` is bytes kept exactly as given, or None.
     `run_at` None means now, decided by the database's clock; `delay` is added to that clock and excludes `run_at`.
     `on_success`, `on_dead`: payloads of jobs of kind "http" that are made, with the outcome as their body, when this
-    one has succeeded or is dead. They call nothing in turn.
+    one has succeeded or is dead. They call nothing in turn. `replay_of`: the job that this one was copied from.
+    `inherits`: what its owner left to the queue to say (see model.defaults); not stored.
     """
 
     kind: str
@@ -86,6 +87,8 @@ class NewJob:
     metadata: Any = None
     on_success: Any = None
     on_dead: Any = None
+    replay_of: UUID | None = None
+    inherits: frozenset[str] = frozenset()
 
 
 class ClaimedJob(NamedTuple):

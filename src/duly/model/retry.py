@@ -57,6 +57,17 @@ class Backoff:
         ceiling_s = self.ceiling(failures).total_seconds()
         return timedelta(seconds=ceiling_s * rng.uniform(1.0 - self.jitter, 1.0 + self.jitter))
 
+    def to_json(self) -> dict[str, Any]:
+        """All its parts, durations in seconds."""
+        return {
+            "kind": self.kind,
+            "base": self.base.total_seconds(),
+            "factor": self.factor,
+            "max": self.max.total_seconds(),
+            "jitter": self.jitter,
+            "steps": [step.total_seconds() for step in self.steps],
+        }
+
     def _saturate(self, seconds: float) -> timedelta:
         return timedelta(seconds=max(0.0, min(seconds, self.max.total_seconds(), LONGEST.total_seconds())))
 
@@ -91,15 +102,7 @@ class RetryPolicy:
         default = RetryPolicy()
         stored: dict[str, Any] = {}
         if self.backoff != default.backoff:
-            b = self.backoff
-            stored["backoff"] = {
-                "kind": b.kind,
-                "base": b.base.total_seconds(),
-                "factor": b.factor,
-                "max": b.max.total_seconds(),
-                "jitter": b.jitter,
-                "steps": [s.total_seconds() for s in b.steps],
-            }
+            stored["backoff"] = self.backoff.to_json()
         if self.max_age != default.max_age:
             stored["max_age"] = self.max_age.total_seconds()
         if self.on != default.on:

@@ -15,7 +15,7 @@ from duly.queue.database import Executor
 _ENQUEUE = """
     select place, result, stored_at, other
     from duly.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
-                     $21, $22, p_patience => $23)
+                     $21, $22, p_patience => $23, p_replays_of => $24)
 """
 
 
@@ -77,6 +77,7 @@ async def enqueue(
         _callbacks([job.on_success for job in jobs]),
         _callbacks([job.on_dead for job in jobs]),
         None if patience is None else f"{patience // timedelta(milliseconds=1)}ms",
+        [job.replay_of for job in jobs] if any(job.replay_of for job in jobs) else [],
     )
     answers: list[Any] = [None] * len(jobs)
     for row in rows:

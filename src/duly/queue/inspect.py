@@ -21,7 +21,7 @@ _COLUMNS = """
     v.final_attempt, v.max_attempts, v.run_at, v.next_run_at, v.started_at, v.finished_at,
     v.last_outcome, v.last_status_code, v.last_error, v.cancel_requested, v.held, v.result, v.created_at,
     j.payload, j.timeout_seconds, j.retry, j.tags, j.metadata, j.expires_at, j.unique_key, j.unique_for,
-    j.on_success, j.on_dead, j.callback_of
+    j.on_success, j.on_dead, j.callback_of, j.replay_of, j.revision
 """
 _JOB = f"""
     select {_COLUMNS}, case when $4 then j.body end as body, j.body is not null as has_body
@@ -53,7 +53,8 @@ _WORKERS = """
 class JobView:
     """A job as it stands now. `attempts`: how many were started; `next_run_at`: set while scheduled or ready.
     `on_success`, `on_dead`: payloads of its callbacks; `callback_of`: the job whose end this one tells. `held`: it was
-    due and waits because deliveries to its target are held.
+    due and waits because deliveries to its target are held. `replay_of`: the job that it was copied from. `revision`:
+    how often it was changed while it waited.
     """
 
     id: UUID
@@ -91,6 +92,8 @@ class JobView:
     on_success: Any
     on_dead: Any
     callback_of: UUID | None
+    replay_of: UUID | None = None
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +163,7 @@ class Conservation:
 async def get_job(db: Executor, owner: Owner | None, job_id: UUID, *, include_body: bool = False) -> JobView | None:
     """One job of this owner (None: of anybody, for operators), or None. The body only if asked for."""
     row = await db.fetchrow(_JOB, *_ids(owner), job_id, include_body)
-    return None if row is None else _job_view(row)
+    return None if row is None else job_view(row)
 
 
 async def list_jobs(
@@ -179,7 +182,7 @@ async def list_jobs(
     rows = await db.fetch(
         _LIST_OF_ALL if owner is None else _LIST_OF_OWNER, *_ids(owner), before, state, queue, tag, limit
     )
-    return [_job_view(row) for row in rows]
+    return [job_view(row) for row in rows]
 
 
 async def list_attempts(db: Executor, owner: Owner | None, job_id: UUID) -> list[AttemptView] | None:
@@ -263,7 +266,7 @@ def _ids(owner: Owner | None) -> tuple[int | None, int | None]:
     return (None, None) if owner is None else (owner.account_id, owner.project_id)
 
 
-def _job_view(row: asyncpg.Record) -> JobView:
+def job_view(row: asyncpg.Record) -> JobView:
     return JobView(
         id=row["id"],
         account_id=row["account_id"],
@@ -300,6 +303,8 @@ def _job_view(row: asyncpg.Record) -> JobView:
         on_success=_decoded(row["on_success"]),
         on_dead=_decoded(row["on_dead"]),
         callback_of=row["callback_of"],
+        replay_of=row["replay_of"],
+        revision=row["revision"] or 0,
     )
 
 

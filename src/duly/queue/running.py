@@ -1,93 +1,21 @@
-"""ready → running → out again: claim and settle, the two hot statements."""
+"""running → out again: settle; and what a claim took unheard is given back."""
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-import asyncpg
-
-from duly.model.jobs import ClaimedJob, Trigger
 from duly.model.outcomes import Report
 from duly.model.recording import sound_report
 from duly.model.results import RESULT_LIMIT_BYTES, JsonText
-from duly.model.retry import RetryPolicy
 from duly.model.settlement import Settlement
-from duly.model.storable import read_json, storable_json
+from duly.model.storable import storable_json
 from duly.queue.database import Executor
 from duly.queue.segments import LiveSegments
 
-_CLAIM = """
-    select job_id, attempt, final_attempt, trigger, run_at, priority, account_id, project_id, lane_id, queue, kind,
-           max_attempts, timeout_seconds, retry, payload, body, age_seconds, expired
-    from duly.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-"""
 _SETTLE = "select * from duly.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) refused"
-
-_REMEMBERED_ACCOUNTS = 256
-
-
-@dataclass(slots=True)
-class ClaimCursor:
-    """Where a worker's round stands: the account served last, and for recent accounts the lane served last."""
-
-    account: int = 0
-    lanes: OrderedDict[int, int] = field(default_factory=OrderedDict)
-
-    def served(self, account: int, lane: int) -> None:
-        self.account = account
-        self.lanes[account] = lane
-        self.lanes.move_to_end(account)
-        if len(self.lanes) > _REMEMBERED_ACCOUNTS:
-            self.lanes.popitem(last=False)
-
-    def served_all(self, lanes: set[tuple[int, int]], after_account: int, seen: Mapping[int, int]) -> None:
-        """Note what one claim served, given where its round began. Rows come back as they lie on disk, so the order of
-        the round is made again: numbers after the start first, then from the lowest one.
-        """
-        for account, lane in sorted(
-            lanes, key=lambda s: (s[0] <= after_account, s[0], s[1] <= seen.get(s[0], 0), s[1])
-        ):
-            self.served(account, lane)
-
-
-async def claim(
-    db: Executor,
-    worker_id: int,
-    limit: int,
-    kinds: Sequence[str],
-    queues: Sequence[str] | None,
-    cursor: ClaimCursor,
-    segments: LiveSegments,
-    rest: timedelta = timedelta(0),
-) -> list[ClaimedJob]:
-    """Take up to `limit` due jobs and lease them to the worker; move the cursor on. Empty: nothing is due.
-
-    With `rest` the worker says that it sleeps that long if nothing is due: whoever brings work until then notifies.
-    Raises LeaseLostError if the worker's own time has passed.
-    """
-    after_account, seen = cursor.account, dict(cursor.lanes)
-    rows = await db.fetch(
-        _CLAIM,
-        worker_id,
-        limit,
-        kinds,
-        queues,
-        after_account,
-        list(seen.keys()),
-        list(seen.values()),
-        segments.closed,
-        segments.upwards_from,
-        rest.total_seconds(),
-    )
-    jobs = [_claimed(row) for row in rows]
-    cursor.served_all({(job.account_id, job.lane_id) for job in jobs}, after_account, seen)
-    return jobs
 
 
 async def settle(db: Executor, worker_id: int, settlements: Sequence[Settlement]) -> frozenset[UUID]:
@@ -174,29 +102,3 @@ def _detail(report: Report) -> str | None:
     if report.excerpt_truncated:
         detail["excerpt_truncated"] = True
     return storable_json(detail) if detail else None
-
-
-_TRIGGERS = {trigger.value: trigger for trigger in Trigger}
-
-
-@lru_cache(maxsize=1024)
-def _policy(retry: str | None, max_attempts: int) -> RetryPolicy:
-    return RetryPolicy.from_json(read_json(retry) if retry else None, max_attempts)
-
-
-@lru_cache(maxsize=1024)
-def _seconds(seconds: float) -> timedelta:
-    return timedelta(seconds=seconds)
-
-
-def _claimed(row: asyncpg.Record) -> ClaimedJob:
-    # in the order of the columns: at 50,000 jobs a second a look-up by name costs as much as the rest
-    (
-        job_id, attempt, final_attempt, trigger, run_at, priority, account_id, project_id, lane_id, queue, kind,
-        max_attempts, timeout_seconds, retry, payload, body, age_seconds, expired,
-    ) = row  # fmt: skip
-    limit, policy, age = _seconds(timeout_seconds), _policy(retry, max_attempts), timedelta(0, age_seconds)
-    return ClaimedJob(
-        job_id, attempt, final_attempt, max_attempts, account_id, project_id, lane_id, queue, kind, priority, payload,
-        body, limit, policy, run_at, _TRIGGERS[trigger], age, expired,
-    )  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncpg
-
 from duly.model.errors import SchemaError
 from duly.schema.connection import Connection
 from duly.schema.install import functions_digest, migrations
@@ -12,6 +10,8 @@ from duly.schema.naming import DEFAULT_SCHEMA, named
 
 async def verify(connection: Connection, schema: str = DEFAULT_SCHEMA) -> None:
     """Return if the schema fits this program; raise SchemaError with what to do otherwise."""
+    import asyncpg  # not at the top: naming the schema must not load a driver
+
     try:
         row = await connection.fetchrow(
             named("select version, functions_digest from duly.schema_version order by version desc limit 1", schema)

@@ -1,24 +1,44 @@
-"""What the API does, without HTTP: accounts, projects, keys, signing secrets, creating jobs and showing them, breakers.
+"""What the API does, without HTTP: accounts, projects, keys, signing secrets, creating jobs and showing them, breakers,
+schedules and firing them.
 
 May import: `duly.http`, `duly.upkeep`, `duly.queue`, `duly.model`. Knows no framework and no status codes.
-Tables: account, project, api_key, signing_secret, read and written here; everything else only through `duly.queue`.
+Tables: plan, account, project, api_key, signing_secret, schedule and its turn, read and written here (a fire's row
+where a person asks for it); all else only through `duly.queue`.
 Must hold: every read and write names its owner; a key's text and a secret's bytes are never logged, and with a keyring
 header values, bodies and signing secrets are stored sealed; a create that was answered is committed; a key that was
-revoked is refused from that moment on.
+revoked is refused from that moment on; no row is updated per job or call to keep a limit.
 """
 
 from duly.service.accounts import (
     Account,
     DefaultTenant,
     Project,
+    change_account,
     create_account,
     create_project,
+    delete_account,
+    delete_project,
+    disable_account,
+    enable_account,
     ensure_default,
+    ensure_operator,
+    get_account,
+    get_project,
     list_accounts,
     list_projects,
+    rename_project,
 )
+from duly.service.allowances import Allowances
 from duly.service.creating import Creator
-from duly.service.faults import BodyTooLargeError, Fault, FieldError, InvalidJobError
+from duly.service.faults import (
+    BodyTooLargeError,
+    Fault,
+    FieldError,
+    InUseError,
+    InvalidFieldsError,
+    InvalidJobError,
+    OverLimitError,
+)
 from duly.service.jobs import JobSpec, Limits, new_http_job
 from duly.service.keyring import NO_KEYRING, KeyMissingError, Keyring, SealedError, TamperedError
 from duly.service.keys import (
@@ -30,23 +50,45 @@ from duly.service.keys import (
     Scope,
     authenticate,
     create_key,
+    create_key_of,
+    end_key,
+    find_keys,
+    get_key,
     list_keys,
     revoke_key,
+    rotate_key,
 )
+from duly.service.plans import (
+    AccountLimits,
+    LimitsJson,
+    Plan,
+    checked_limits,
+    delete_plan,
+    get_plan,
+    list_plans,
+    put_plan,
+)
+from duly.service.rates import Rates
 from duly.service.secrets import (
     SigningSecret,
     SigningSecrets,
+    add_secret,
     create_secret,
+    end_secret,
+    find_secrets,
     list_secrets,
     reseal_secrets,
     rotate_secret,
     secrets_by_key,
 )
+from duly.service.usage import Usage, read_usage
 
 __all__ = [
     "NO_KEYRING",
     "SCOPES",
     "Account",
+    "AccountLimits",
+    "Allowances",
     "BodyTooLargeError",
     "CreatedKey",
     "Creator",
@@ -54,32 +96,62 @@ __all__ = [
     "Fault",
     "FieldError",
     "Gatekeeper",
+    "InUseError",
+    "InvalidFieldsError",
     "InvalidJobError",
     "JobSpec",
     "KeyInfo",
     "KeyMissingError",
     "Keyring",
     "Limits",
+    "LimitsJson",
+    "OverLimitError",
+    "Plan",
     "Principal",
     "Project",
+    "Rates",
     "Scope",
     "SealedError",
     "SigningSecret",
     "SigningSecrets",
     "TamperedError",
+    "Usage",
+    "add_secret",
     "authenticate",
+    "change_account",
+    "checked_limits",
     "create_account",
     "create_key",
+    "create_key_of",
     "create_project",
     "create_secret",
+    "delete_account",
+    "delete_plan",
+    "delete_project",
+    "disable_account",
+    "enable_account",
+    "end_key",
+    "end_secret",
     "ensure_default",
+    "ensure_operator",
+    "find_keys",
+    "find_secrets",
+    "get_account",
+    "get_key",
+    "get_plan",
+    "get_project",
     "list_accounts",
     "list_keys",
+    "list_plans",
     "list_projects",
     "list_secrets",
     "new_http_job",
+    "put_plan",
+    "read_usage",
+    "rename_project",
     "reseal_secrets",
     "revoke_key",
+    "rotate_key",
     "rotate_secret",
     "secrets_by_key",
 ]

@@ -1,22 +1,32 @@
 """Creating jobs: concurrent creates share statements, and each caller still waits for its own commit.
 
-Jobs are sealed here, before anything is stored (see `sealing`).
+Jobs are sealed here, before anything is stored (see `sealing`), and take what they leave to their queue (see `queues`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from duly.model import NewJob
 from duly.model.errors import DatabaseBusyError, DatabaseUnavailableError, IdConflictError, UniqueKeyTakenError
-from duly.queue import Database, Enqueued, Owner, enqueue, get_job
+from duly.queue import Database, Enqueued, Executor, Owner, Session, enqueue, get_job
 from duly.service.coalescing import Bounds, Coalescer
+from duly.service.faults import BatchRefusedError
 from duly.service.keyring import NO_KEYRING, KeyMissingError, Keyring
+from duly.service.queues import QueueDefaults, as_stored
 from duly.service.sealing import key_of, sealed_job
+from duly.service.transacting import transacted
 
 PATIENCE = timedelta(seconds=1)  # for a rival's open transaction: others wait behind this statement
 ROW_BYTES = 1_024  # what a job weighs beside its body and payload
+
+
+class Created(Enqueued):
+    """What became of a job, and the job itself in the clear, with what its queue gave it."""
+
+    job: NewJob
 
 
 class Creator:
@@ -25,24 +35,61 @@ class Creator:
     def __init__(self, db: Database, *, keyring: Keyring = NO_KEYRING, bounds: Bounds | None = None) -> None:
         self._db = db
         self._keyring = keyring
+        self.defaults = QueueDefaults(db)
         self._coalescer = Coalescer(self._enqueue, weigh=_weight, key=_id, bounds=bounds)
 
-    async def create(self, owner: Owner, job: NewJob) -> Enqueued:
-        """Store a job; when this returns it is committed: created now, repeated when this very job was there, or kept
-        when another one holds its unique key and that is all right.
+    async def create(self, owner: Owner, job: NewJob, session: Session | None = None) -> Created:
+        """Store a job; when this returns it is committed (in a session: once that is): created now, repeated when this
+        very job was there, or kept when another one holds its unique key and that is all right.
 
         Raises IdConflictError if another job has the id, UniqueKeyTakenError if another holds the unique key,
         DatabaseUnavailableError if nothing could be confirmed.
         """
+        given, job = job, await self.defaults.applied(owner, job)
         sealed = sealed_job(self._keyring, owner, job)
-        enqueued = await self._coalescer.submit((owner, sealed))
+        if session is None:
+            enqueued = await self._coalescer.submit((owner, sealed))
+        else:
+            [enqueued] = await enqueue(session, [(owner, sealed)], patience=PATIENCE)
         if enqueued.result == "conflict":
-            enqueued = await self._repeated(owner, job, key_of(sealed.payload)) or enqueued
+            enqueued = await self._repeated(owner, given, key_of(sealed.payload), session) or enqueued
         if enqueued.result == "conflict":
             raise IdConflictError(job.id)
         if enqueued.result == "taken" and job.unique is not None:
             raise UniqueKeyTakenError(job.unique.key, enqueued.other)
-        return enqueued
+        created = Created(*enqueued)
+        created.job = job
+        return created
+
+    async def create_all(
+        self, owner: Owner, jobs: Sequence[NewJob], session: Session | None = None
+    ) -> Sequence[Enqueued]:
+        """Store all of them in one transaction (that of the session, if one is given), or none.
+
+        Raises BatchRefusedError naming every job whose id or unique key another one has.
+        """
+        given, jobs = jobs, [await self.defaults.applied(owner, job) for job in jobs]
+        sealed = [sealed_job(self._keyring, owner, job) for job in jobs]
+
+        async def store(tx: Session) -> Sequence[Enqueued]:
+            answers = await enqueue(tx, [(owner, job) for job in sealed], patience=PATIENCE)
+            for place, answer in enumerate(answers):
+                if answer.result == "conflict":
+                    alike = await self._repeated(owner, given[place], key_of(sealed[place].payload), tx)
+                    answers[place] = alike or answer
+            refused = {place: a for place, a in enumerate(answers) if a.result in ("conflict", "taken")}
+            if refused:
+                raise BatchRefusedError(
+                    {
+                        place: IdConflictError(answer.job_id)
+                        if answer.result == "conflict" or (unique := jobs[place].unique) is None
+                        else UniqueKeyTakenError(unique.key, answer.other)
+                        for place, answer in refused.items()
+                    }
+                )
+            return answers
+
+        return await (store(session) if session else transacted(self._db, store))
 
     @property
     def waiting(self) -> int:
@@ -53,24 +100,37 @@ class Creator:
         """Wait until everything that was handed over is answered."""
         await self._coalescer.close()
 
-    async def _repeated(self, owner: Owner, job: NewJob, key_id: str | None) -> Enqueued | None:
+    async def _repeated(
+        self, owner: Owner, job: NewJob, key_id: str | None, session: Session | None
+    ) -> Enqueued | None:
         """Whether a conflict is none: this very job, stored under a key that is not the first any more, or before
-        there were keys. Sealed as the stored one is, the same job has the same bytes, and the database compares them
-        by the same rules as ever. None: it is another job.
+        there were keys, or when its queue had other defaults. Sealed as the stored one is, the same job has the same
+        bytes, and the database compares them by the same rules as ever. None: it is another job.
         """
-        stored = await get_job(self._db, owner, job.id)
-        if stored is None or key_of(stored.payload) == key_id:
+        db: Executor = session or self._db
+        stored = await get_job(db, owner, job.id)
+        if stored is None or (key_of(stored.payload) == key_id and not job.inherits):
             return None
-        stored_key = key_of(stored.payload)
+        stored_key, job = key_of(stored.payload), as_stored(job, stored)
         try:
             alike = job if stored_key is None else sealed_job(self._keyring, owner, job, stored_key)
-            async with self._db.transaction() as tx:
+            async with self._nested(session) as tx:
                 [enqueued] = await enqueue(tx, [(owner, alike)], patience=PATIENCE)
                 if enqueued.result != "repeated":
                     raise _NotRepeated  # it was pruned meanwhile: nothing may be stored in this form
         except (KeyMissingError, _NotRepeated):
             return None
         return enqueued
+
+    @asynccontextmanager
+    async def _nested(self, session: Session | None) -> AsyncIterator[Session]:
+        """A transaction that can be rolled back by itself."""
+        if session is None:
+            async with self._db.transaction() as tx:
+                yield tx
+        else:
+            async with session.connection.transaction():
+                yield session
 
     async def _enqueue(self, items: Sequence[tuple[Owner, NewJob]]) -> Sequence[Enqueued | BaseException]:
         try:

@@ -44,7 +44,8 @@ class JobSpec:
     """What a caller asks for, each field already of its type; how they fit together is for `new_http_job`.
 
     At most one of `json` (exact text), `body`, `body_base64` (decoded) may be given, and at most one of `run_at`,
-    `delay`, `run_at_local` (with `timezone`). `on_success` and `on_dead` are URLs. `hops` is how many job services the
+    `delay`, `run_at_local` (with `timezone`). `on_success` and `on_dead` are URLs. `inherits`
+    names what the caller left to the queue's defaults. `hops` is how many job services the
     request came through.
     """
 
@@ -73,6 +74,7 @@ class JobSpec:
     on_success: str | None = None
     on_dead: str | None = None
     redact: Redaction | None = None
+    inherits: frozenset[str] = frozenset()
     hops: int = 0
 
 
@@ -113,6 +115,7 @@ def new_http_job(spec: JobSpec, *, now: datetime, policy: EgressPolicy, limits: 
         metadata=spec.metadata,
         on_success=on_success,
         on_dead=on_dead,
+        inherits=spec.inherits,
     )
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
-from functools import cache
-from importlib.resources import files
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from duly.service.faults import FieldError
+from duly.service.zones import NO_ZONE, zone_named
 
 _LOCAL = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?", re.ASCII
 )  # fmt: skip
 _OFFSET = re.compile(r"[Zz]|([+-])(\d\d):(\d\d)", re.ASCII)
 
+_FIRST, _LAST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+_OUTSIDE = "lies outside the years 1 to 9999"
 NEEDS_OFFSET = (
     "needs an offset, such as Z or +02:00: a time without one means different moments in different places "
     "(for a local time use run_at_local with timezone)"
@@ -41,9 +42,9 @@ def parse_moment(value: Any) -> datetime:
     if offset[1]:
         shift = timedelta(hours=int(offset[2]), minutes=int(offset[3])) * (1 if offset[1] == "+" else -1)
     try:
-        return _moment(local).replace(tzinfo=timezone(shift)).astimezone(UTC)
+        return _in_calendar(_moment(local).replace(tzinfo=timezone(shift)).astimezone(UTC))
     except OverflowError:
-        raise FieldError("lies outside the years 1 to 9999") from None
+        raise FieldError(_OUTSIDE) from None
 
 
 def parse_local(value: Any) -> datetime:
@@ -58,9 +59,9 @@ def parse_local(value: Any) -> datetime:
 
 def parse_zone(value: Any) -> ZoneInfo:
     """Read the name of an IANA time zone. Raises FieldError."""
-    if not isinstance(value, str) or value not in _zone_names():
-        raise FieldError('must be the name of an IANA time zone, such as "Europe/Berlin"')
-    return ZoneInfo(value)
+    if not isinstance(value, str):
+        raise FieldError(NO_ZONE)
+    return zone_named(value)
 
 
 def in_zone(local: datetime, zone: ZoneInfo) -> datetime:
@@ -69,9 +70,16 @@ def in_zone(local: datetime, zone: ZoneInfo) -> datetime:
     fold=0 says just that: in a gap the offset from before it applies (PEP 495). Raises FieldError beyond the calendar.
     """
     try:
-        return local.replace(tzinfo=zone, fold=0).astimezone(UTC)
+        return _in_calendar(local.replace(tzinfo=zone, fold=0).astimezone(UTC))
     except OverflowError:
-        raise FieldError("lies outside the years 1 to 9999") from None
+        raise FieldError(_OUTSIDE) from None
+
+
+def _in_calendar(moment: datetime) -> datetime:
+    """Not on the first and the last day: asyncpg takes their ends for infinities, and other zones have no such day."""
+    if not _FIRST <= moment < _LAST:
+        raise FieldError(_OUTSIDE)
+    return moment
 
 
 def show_moment(moment: datetime) -> str:
@@ -91,9 +99,3 @@ def _moment(local: re.Match[str]) -> datetime:
         return moment if second < 60 else moment.replace(microsecond=0) + timedelta(seconds=1)
     except (ValueError, OverflowError):
         raise FieldError("is not a date and time of the calendar") from None
-
-
-@cache
-def _zone_names() -> frozenset[str]:
-    """The zones of the tzdata package: the host's own list has names that mean something else on the next machine."""
-    return frozenset(files("tzdata").joinpath("zones").read_text(encoding="utf-8").split()) - {"Factory"}

@@ -12,9 +12,9 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from duly.model import ClaimedJob, NewJob
 from duly.model.outcomes import Hold, Outcome, Report
@@ -23,6 +23,8 @@ from duly.service.jobs import KIND
 from duly.service.keyring import Keyring, SealedError, TamperedError, place_of
 from duly.service.redaction import Redaction
 from duly.service.views import is_secret_header
+
+Place: TypeAlias = Callable[[str, str], bytes]
 
 _QUOTED = re.compile(r'"([^"]+)"')  # as in Digest
 _SHORTEST_HIDDEN = 8
@@ -50,16 +52,34 @@ def sealed_job(keyring: Keyring, owner: Owner, job: NewJob, key_id: str | None =
     headers = job.payload.get("headers") or []
     if not headers and job.body is None:
         return job
+    payload, body = sealed_request(
+        keyring, job.payload, job.body, lambda what, url: place_of(what, job.id, owner.project_id, url), key_id
+    )
+    return replace(job, payload=payload, body=body)
+
+
+def sealed_request(
+    keyring: Keyring, payload: Mapping[str, Any], body: bytes | None, place: Place, key_id: str | None = None
+) -> tuple[dict[str, Any], bytes | None]:
+    """A request in the clear as it is stored. `place`: of "headers" or "body", with the URL."""
     used = key_id or keyring.first
-    url = str(job.payload.get("url", ""))
+    url = str(payload.get("url", ""))
+    headers = payload.get("headers") or []
     mark: dict[str, Any] = {"key": used}
     if headers:
         pairs = json.dumps(headers, ensure_ascii=False).encode()
-        envelope = keyring.seal(pairs, place_of("headers", job.id, owner.project_id, url), used)
-        mark["headers"] = base64.b64encode(envelope).decode("ascii")
-    payload = {**job.payload, "headers": [[name, None] for name, _ in headers], "sealed": mark}
-    body = None if job.body is None else keyring.seal(job.body, place_of("body", job.id, owner.project_id, url), used)
-    return replace(job, payload=payload, body=body)
+        mark["headers"] = base64.b64encode(keyring.seal(pairs, place("headers", url), used)).decode("ascii")
+    stored = {**payload, "headers": [[name, None] for name, _ in headers], "sealed": mark}
+    return stored, None if body is None else keyring.seal(body, place("body", url), used)
+
+
+def opened_request(
+    keyring: Keyring, payload: Mapping[str, Any], body: bytes | None, place: Place
+) -> tuple[dict[str, Any], bytes | None]:
+    """What `sealed_request` stored, in the clear. Raises KeyMissingError or TamperedError."""
+    url = str(payload.get("url", ""))
+    opened = _opened_headers(keyring, payload, place("headers", url))
+    return opened, None if body is None else keyring.open(body, place("body", url))
 
 
 def key_of(payload: Any) -> str | None:
@@ -72,11 +92,9 @@ def opened_claim(keyring: Keyring, job: ClaimedJob) -> Opened:
     """A claimed job with its headers and its body in the clear. Raises KeyMissingError or TamperedError."""
     payload = json.loads(job.payload_json)
     if key_of(payload) is not None:
-        url = str(payload.get("url", ""))
-        payload = _opened_headers(keyring, payload, job.id, job.project_id)
-        body = job.body
-        if body is not None:
-            body = keyring.open(body, place_of("body", job.id, job.project_id, url))
+        payload, body = opened_request(
+            keyring, payload, job.body, lambda what, url: place_of(what, job.id, job.project_id, url)
+        )
         job = job._replace(payload_json=json.dumps(payload, ensure_ascii=False), body=body)
     redaction = Redaction.of(payload)
     return Opened(job, _hidden(payload, redaction), redaction)
@@ -89,10 +107,9 @@ def opened_view(keyring: Keyring, job: JobView) -> JobView:
     """
     if key_of(job.payload) is None:
         return job
-    payload = _opened_headers(keyring, job.payload, job.id, job.project_id)
-    body = job.body
-    if body is not None:
-        body = keyring.open(body, place_of("body", job.id, job.project_id, str(job.payload.get("url", ""))))
+    payload, body = opened_request(
+        keyring, job.payload, job.body, lambda what, url: place_of(what, job.id, job.project_id, url)
+    )
     return replace(job, payload=payload, body=body)
 
 
@@ -127,13 +144,12 @@ def closed_excerpt(attempt: AttemptView) -> AttemptView:
     return replace(attempt, excerpt=None) if attempt.detail.get("excerpt_sealed") else attempt
 
 
-def _opened_headers(keyring: Keyring, payload: Mapping[str, Any], job_id: Any, project_id: int) -> dict[str, Any]:
+def _opened_headers(keyring: Keyring, payload: Mapping[str, Any], place: bytes) -> dict[str, Any]:
     """The payload without its mark, and with its header values."""
     mark = payload["sealed"]
     found = {name: value for name, value in payload.items() if name != "sealed"}
     if "headers" not in mark:
         return found
-    place = place_of("headers", job_id, project_id, str(payload.get("url", "")))
     try:
         found["headers"] = json.loads(keyring.open(base64.b64decode(mark["headers"], validate=True), place))
         names_hold = [name for name, _ in found["headers"]] == [name for name, _ in payload["headers"]]

@@ -6,6 +6,7 @@ During a rotation two are alive and a delivery carries both signatures: a receiv
 from __future__ import annotations
 
 import asyncio
+import base64
 import secrets
 import time
 from collections import Counter, OrderedDict
@@ -17,10 +18,12 @@ from uuid import UUID
 from duly.model import uuid7
 from duly.model.errors import NotFoundError
 from duly.queue import Database, Executor
+from duly.service.faults import InUseError
 from duly.service.keyring import NO_KEYRING, Keyring, place_of, sealed_with
 
 SECRET_BYTES = 32
 OVERLAP = timedelta(hours=24)
+MOST_SECRETS = 10  # a delivery carries a signature of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,23 @@ class SigningSecret:
     created_at: datetime
     expires_at: datetime | None
 
+    @property
+    def text(self) -> str:
+        """As Standard Webhooks has it, for the receiver."""
+        return "whsec_" + base64.b64encode(self.secret).decode("ascii")
+
     def __repr__(self) -> str:
         return f"SigningSecret(id={self.id}, expires_at={self.expires_at})"
+
+
+@dataclass(frozen=True, slots=True)
+class SecretInfo:
+    """What is known of a secret: everything but the secret."""
+
+    id: UUID
+    project_id: UUID
+    created_at: datetime
+    expires_at: datetime | None
 
 
 async def create_secret(db: Executor, project_id: int, *, keyring: Keyring = NO_KEYRING) -> SigningSecret:
@@ -72,11 +90,16 @@ async def list_secrets(db: Executor, project_id: int, *, keyring: Keyring = NO_K
 async def rotate_secret(
     db: Database, project_id: int, *, overlap: timedelta = OVERLAP, keyring: Keyring = NO_KEYRING
 ) -> SigningSecret:
-    """Make a new secret; the old ones go on signing beside it for `overlap` (zero: they stop at once)."""
+    """Make a new secret; the old ones go on signing beside it for `overlap` (zero: they stop at once).
+
+    Raises NotFoundError, or InUseError if with an overlap there would be more than a project may have.
+    """
     async with db.transaction() as tx:
         # Two rotations at once would each miss the other's new secret: the project's row puts them in line.
         if await tx.fetchval("select id from duly.project where id = $1 for no key update", project_id) is None:
             raise NotFoundError("project", project_id)
+        if overlap:
+            await _refuse_more(tx, project_id)
         await tx.execute(
             """update duly.signing_secret
                   set expires_at = least(expires_at, now() + $2::interval)
@@ -85,6 +108,65 @@ async def rotate_secret(
             overlap,
         )
         return await create_secret(tx, project_id, keyring=keyring)
+
+
+async def find_secrets(
+    db: Executor, *, within: int | None = None, project_id: UUID | None = None, after: UUID | None = None, limit: int
+) -> list[SecretInfo]:
+    """The living secrets of all projects or of one, oldest first, those behind `after`; nothing is opened."""
+    rows = await db.fetch(
+        """select s.id, p.public_id as project_id, s.created_at, s.expires_at
+             from duly.signing_secret s
+             join duly.project p on p.id = s.project_id
+             join duly.account a on a.id = p.account_id
+            where ($1::integer is null or a.id = $1) and ($2::uuid is null or p.public_id = $2)
+              and ($3::uuid is null or s.id > $3) and p.deleted_at is null and a.deleted_at is null
+              and (s.expires_at is null or s.expires_at > now())
+            order by s.id limit $4""",
+        within,
+        project_id,
+        after,
+        limit,
+    )
+    return [SecretInfo(**dict(row)) for row in rows]
+
+
+async def add_secret(db: Database, project_id: int, *, keyring: Keyring) -> SigningSecret:
+    """`create_secret`, unless the project has the most that it may have: InUseError."""
+    async with db.transaction() as tx:
+        await _refuse_more(tx, project_id)
+        return await create_secret(tx, project_id, keyring=keyring)
+
+
+async def end_secret(db: Database, secret_id: UUID, *, within: int | None = None) -> None:
+    """A secret signs no more, within the ten seconds that workers remember it.
+
+    Raises NotFoundError if it is none, or does not live; InUseError for the last one without an end: the project's
+    deliveries would go unsigned. Rotate that with no overlap.
+    """
+    async with db.transaction() as tx:
+        project = await tx.fetchval(
+            """select p.id from duly.signing_secret s
+                 join duly.project p on p.id = s.project_id
+                 join duly.account a on a.id = p.account_id
+                where s.id = $2 and ($1::integer is null or a.id = $1)
+                  and p.deleted_at is null and a.deleted_at is null for no key update of p""",
+            within,
+            secret_id,
+        )
+        ended = project and await tx.fetchval(
+            """update duly.signing_secret set expires_at = now()
+                where id = $1 and (expires_at is null or expires_at > now()) returning id""",
+            secret_id,
+        )
+        if ended is None:
+            raise NotFoundError("signing secret", secret_id)
+        if not await tx.fetchval(
+            "select exists (select from duly.signing_secret where project_id = $1 and expires_at is null)", project
+        ):
+            raise InUseError(
+                "it is the project's last signing secret without an end: rotate, with no overlap, to be rid of it"
+            )
 
 
 async def reseal_secrets(db: Database, keyring: Keyring) -> int:
@@ -162,6 +244,21 @@ class SigningSecrets:
         self._known.move_to_end(project_id)
         if len(self._known) > self.MOST_PROJECTS:
             self._known.popitem(last=False)
+
+
+async def _refuse_more(tx: Executor, project_id: int) -> None:
+    await tx.fetchval("select id from duly.project where id = $1 for no key update", project_id)
+    if await _living(tx, project_id) >= MOST_SECRETS:
+        raise InUseError(f"the project has {MOST_SECRETS} signing secrets, the most there may be: revoke one first")
+
+
+async def _living(tx: Executor, project_id: int) -> int:
+    living: int = await tx.fetchval(
+        """select count(*) from duly.signing_secret
+            where project_id = $1 and (expires_at is null or expires_at > now())""",
+        project_id,
+    )
+    return living
 
 
 def _sealed(keyring: Keyring, secret_id: UUID, project_id: int, secret: bytes) -> bytes:

@@ -104,4 +104,5 @@ def as_created(owner: Owner, job: NewJob, now: datetime) -> JobView:
         on_success=job.on_success,
         on_dead=job.on_dead,
         callback_of=None,
+        replay_of=job.replay_of,
     )

@@ -1,8 +1,9 @@
-"""What keeps the queue turning: promote, rescue, segments, days, retention, unique keys that nobody holds, claims that
-nobody reads. Small steps called by a loop, each callable by a test.
+"""What keeps the queue turning: promote, rescue, segments, days, retention, unique keys that nobody holds, idempotency
+keys of yesterday, claims that nobody reads; and what was asked for many jobs at once. Small steps called by a loop,
+each callable by a test.
 
-May import: model, schema, queue, worker. Touches scheduled, ready, lease, worker, unique_key, the segments and old
-facts, through `queue`.
+May import: model, schema, queue, worker. Touches scheduled, ready, lease, worker, unique_key, idempotency,
+operation, the segments and old facts, through `queue`.
 Must hold: every step is safe to run anywhere, any number of times, beside any number of others of its kind.
 """
 

@@ -8,7 +8,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
@@ -33,10 +33,17 @@ _SEGMENTS_EVERY = timedelta(seconds=1)
 _SEGMENTS_EVERY_BUSY = timedelta(milliseconds=250)  # a drained segment costs every claim until it is retired
 _DAYS_EVERY = timedelta(hours=1)
 _DAYS_AHEAD = 4
+_QUOTAS_BATCH = 5_000
 _UNREAD_EVERY = timedelta(seconds=5)
 _KEYS_EVERY = timedelta(minutes=10)
 _KEYS_BATCH = 500
 _FIRST_KEY = (0, "")
+_IDEMPOTENCY_EVERY = timedelta(minutes=5)
+_IDEMPOTENCY_BATCH = 500
+_LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+_OPERATIONS_EVERY = timedelta(seconds=1)
+_OPERATION_BATCH = 100
+_OPERATION_LOOK = 2000
 
 
 class Upkeep:
@@ -49,6 +56,7 @@ class Upkeep:
         self._pruner = Pruner(db, retention)
         self._keepers = (SegmentKeeper(db, "ready"), SegmentKeeper(db, "lease"))
         self._swept_to = _FIRST_KEY
+        self._forgotten_to = _LONG_AGO
         self._unread_after = 1.5 * STATEMENT_LIMIT
         self._watching_since: float | None = None  # monotonic seconds; None: the last rescue failed, or there was none
 
@@ -61,6 +69,8 @@ class Upkeep:
             group.create_task(every(self.segments_step, stopping, trouble, "segments"))
             group.create_task(every(self.days_step, stopping, trouble, "days"))
             group.create_task(every(self.keys_step, stopping, trouble, "keys"))
+            group.create_task(every(self.idempotency_step, stopping, trouble, "idempotency keys"))
+            group.create_task(every(self.operations_step, stopping, trouble, "operations"))
             group.create_task(every(self.unread_step, stopping, trouble, "unread claims"))
             group.create_task(every(self.retention_step, stopping, trouble, "retention"))
 
@@ -84,8 +94,9 @@ class Upkeep:
         return _jittered(_SEGMENTS_EVERY_BUSY if busy else _SEGMENTS_EVERY)
 
     async def days_step(self) -> timedelta:
-        """Make the partitions of the days to come."""
+        """Make the partitions of the days to come, and forget what was taken of quotas in months long ended."""
         await queue.add_days(self._db, _DAYS_AHEAD)
+        await queue.forget_quotas(self._db, _QUOTAS_BATCH)
         return _jittered(_DAYS_EVERY)
 
     async def unread_step(self) -> timedelta:
@@ -100,6 +111,21 @@ class Upkeep:
         place = await queue.sweep_keys(self._db, self._swept_to, _KEYS_BATCH)
         self._swept_to = place or _FIRST_KEY
         return timedelta(milliseconds=50) if place else _jittered(_KEYS_EVERY)
+
+    async def idempotency_step(self) -> timedelta:
+        """Forget idempotency keys that are more than a day old, one batch."""
+        place = await queue.forget_idempotency(self._db, self._forgotten_to, _IDEMPOTENCY_BATCH)
+        self._forgotten_to = place or self._forgotten_to
+        return timedelta(milliseconds=50) if place else _jittered(_IDEMPOTENCY_EVERY)
+
+    async def operations_step(self) -> timedelta:
+        """One step of an operation whose time has come, at its rate."""
+        step = await queue.step_operation(self._db, _OPERATION_BATCH, _OPERATION_LOOK)
+        if step is None:
+            return _jittered(_OPERATIONS_EVERY)
+        if step.finished:
+            log.info("operation finished", extra={"operation_id": str(step.operation_id)})
+        return timedelta(0)  # others may be due
 
     async def retention_step(self) -> timedelta:
         """Drop an old day, or delete one batch of what is old enough."""

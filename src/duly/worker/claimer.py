@@ -14,7 +14,7 @@ import asyncpg
 from duly import queue
 from duly.model.errors import DatabaseBusyError, DatabaseUnavailableError, LeaseLostError
 from duly.model.jobs import ClaimedJob
-from duly.queue import ClaimCursor, Database, LiveSegments
+from duly.queue import ClaimCursor, Database, LiveSegments, Shares
 from duly.worker.backing_off import database_pause
 from duly.worker.config import WorkerConfig
 from duly.worker.waiting import first_of
@@ -65,7 +65,9 @@ class Slots:
 
 
 class Claimer:
-    """Claims for the worker and starts what it gets. `start(job, worker_id)` must not block."""
+    """Claims for the worker and starts what it gets. `shares(wanted)`: how many of each account a claim may take.
+    `start(job, worker_id)` must not block.
+    """
 
     def __init__(
         self,
@@ -77,6 +79,7 @@ class Claimer:
         held: Callable[[], Collection[UUID]],
         start: Callable[[ClaimedJob, int], None],
         woken: asyncio.Event,
+        shares: Callable[[int], Shares] = lambda _: Shares(),
     ) -> None:
         self._db = db
         self._config = config
@@ -84,6 +87,7 @@ class Claimer:
         self._worker_id = worker_id
         self._fenced = fenced
         self._held = held
+        self._shares = shares
         self._start = start
         self._woken = woken
         self._kinds = sorted(config.handlers)
@@ -141,6 +145,7 @@ class Claimer:
                 continue
             self._plenty.clear()
             if main:
+                wait = wait if self._cursor.wait is None else min(wait, self._cursor.wait)
                 await first_of(self._woken, self._slots.ended, stopping, limit_s=wait.total_seconds())
                 if self._woken.is_set():
                     self._woken.clear()
@@ -167,6 +172,7 @@ class Claimer:
     async def _ask(self, worker_id: int, room: int, segments: LiveSegments, rest: timedelta) -> list[ClaimedJob]:
         self._under_way += 1
         self._quiet.clear()
+        self._cursor.shares = self._shares(room)
         try:
             return await queue.claim(
                 self._db, worker_id, room, self._kinds, self._config.queues, self._cursor, segments, rest

@@ -24,6 +24,7 @@ def _own_name() -> str:
 class WorkerConfig:
     """`handlers`: kind → handler; the worker claims these kinds and no others. `queues` None: all.
 
+    `shared`: no account may hold all slots (see `sharing`), so that one whose jobs hang leaves room for others.
     `lease` bounds how long after a worker's death its jobs wait; it is renewed every quarter of it. `grace` bounds a
     drain.
     Polling adapts between `poll_min` (work was found) and `poll_max` (idle); a wake-up cuts it short.
@@ -32,6 +33,7 @@ class WorkerConfig:
     handlers: Mapping[str, Handler]
     queues: tuple[str, ...] | None = None
     concurrency: int = 100
+    shared: bool = False
     claim_batch: int = 1000
     settle_batch: int = 1000
     lease: timedelta = timedelta(seconds=20)

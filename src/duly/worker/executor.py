@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -49,6 +50,10 @@ class Executor:
     @property
     def running(self) -> int:
         return len(self._running)
+
+    def by_account(self) -> Mapping[int, int]:
+        """How many run now of each account that has any; counted when asked, so that a job costs nothing."""
+        return Counter(running.job.account_id for running in self._running.values())
 
     def job_ids(self) -> set[UUID]:
         """The jobs that run now."""

@@ -14,6 +14,7 @@ from duly import queue
 from duly.model.errors import DatabaseUnavailableError, InvalidInputError
 from duly.model.jobs import ClaimedJob
 from duly.model.settlement import release
+from duly.queue.claiming import Shares
 from duly.queue.database import RESERVE, Database
 from duly.worker.claimer import Claimer, Slots
 from duly.worker.config import WorkerConfig
@@ -21,6 +22,7 @@ from duly.worker.executor import Executor
 from duly.worker.heartbeat import Heartbeat
 from duly.worker.listener import Wakeups
 from duly.worker.settler import Settler
+from duly.worker.sharing import shares
 from duly.worker.skew import warn_of_skew
 from duly.worker.waiting import first_of
 
@@ -72,6 +74,7 @@ class Worker:
             self._held,
             self._start,
             wakeups.subscribe(),
+            self._shares,
         )
         self._stopping = asyncio.Event()
         self._settling_ends = asyncio.Event()
@@ -177,6 +180,11 @@ class Worker:
 
     def _held(self) -> set[UUID]:
         return self._executor.job_ids() | self._settler.holding()
+
+    def _shares(self, wanted: int) -> Shares:
+        if not self.config.shared:
+            return Shares()
+        return shares(self.config.concurrency, self._executor.running, self._executor.by_account(), wanted)
 
     async def _register(self) -> None:
         config = self.config

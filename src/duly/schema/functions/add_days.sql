@@ -14,7 +14,7 @@ declare
 begin
     perform pg_advisory_xact_lock(hashtext('duly.add_days'));
     for v_day in select v_today + n from generate_series(-1, p_ahead) n loop
-        foreach v_fact in array array['job', 'attempt', 'outcome'] loop
+        foreach v_fact in array array['job', 'job_tag', 'attempt', 'outcome'] loop
             v_name := v_fact || to_char(v_day, '_YYYYMMDD');
             continue when to_regclass('duly.' || v_name) is not null;
             execute format('create table duly.%I (like duly.%I including defaults including constraints)', v_name, v_fact);

@@ -4,21 +4,23 @@ language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
 as $$
 declare
+    v_account integer;
     v_attempt integer;
     v_final   integer;
 begin
     delete from duly.scheduled s where s.ctid = any (array(   -- in order of the key: the index by time ends in the key too, and would be walked
         select x.ctid from duly.scheduled x where x.job_id between p_job and p_job order by x.job_id limit 1 for update))
-    returning s.attempt, s.final_attempt into v_attempt, v_final;
+    returning s.account_id, s.attempt, s.final_attempt into v_account, v_attempt, v_final;
     if not found then
         delete from duly.ready r where r.ctid = any (array(
             select x.ctid from duly.ready x where x.job_id between p_job and p_job order by x.job_id limit 1 for update))
-        returning r.attempt, r.final_attempt into v_attempt, v_final;
+        returning r.account_id, r.attempt, r.final_attempt into v_account, v_attempt, v_final;
     end if;
     if v_attempt is null then
         return false;
     end if;
-    insert into duly.outcome (job_id, state, reason, attempt, final_attempt) values (p_job, 'cancelled', p_reason, v_attempt - 1, v_final);
+    insert into duly.outcome (job_id, account_id, state, reason, attempt, final_attempt)
+    values (p_job, v_account, 'cancelled', p_reason, v_attempt - 1, v_final);
     return true;
 end $$;
 

@@ -12,7 +12,7 @@ create function duly.enqueue(
     p_timeouts double precision[], p_expires_ats timestamptz[], p_retries jsonb[], p_tags jsonb[], p_metadata jsonb[],
     p_payloads jsonb[], p_bodies bytea[], p_unique_keys text[] default '{}', p_unique_fors text[] default '{}',
     p_on_conflicts text[] default '{}', p_on_successes jsonb[] default '{}', p_on_deads jsonb[] default '{}',
-    p_callbacks_of uuid[] default '{}', p_patience text default null)
+    p_callbacks_of uuid[] default '{}', p_patience text default null, p_replays_of uuid[] default '{}')
 returns table (place integer, result text, stored_at timestamptz, other uuid)
 language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
@@ -76,17 +76,17 @@ begin
         insert into duly.job (
             id, account_id, project_id, lane_id, queue, concurrency_key, kind, priority, max_attempts, timeout_seconds,
             run_at, created_at, expires_at, retry, tags, metadata, payload, body, unique_key, unique_for,
-            on_success, on_dead, callback_of)
+            on_success, on_dead, callback_of, replay_of)
         select g.id, g.account_id, g.project_id, g.lane_id, g.queue, g.key, g.kind, g.priority, g.max_attempts, g.timeout_seconds,
                coalesce(g.run_at, v_now + make_interval(secs => coalesce(g.delay_seconds, 0))), v_now, g.expires_at, g.retry,
                case when g.tags is not null then array(select jsonb_array_elements_text(g.tags)) end,
-               g.metadata, g.payload, g.body, g.unique_key, g.unique_for, g.on_success, g.on_dead, g.callback_of
+               g.metadata, g.payload, g.body, g.unique_key, g.unique_for, g.on_success, g.on_dead, g.callback_of, g.replay_of
         from unnest(p_ids, p_accounts, p_projects, v_lanes, p_queues, p_keys, p_kinds, p_priorities, p_max_attempts, p_timeouts,
                     p_run_ats, p_delays, p_expires_ats, p_retries, p_tags, p_metadata, p_payloads, p_bodies, p_unique_keys, p_unique_fors,
-                    p_on_successes, p_on_deads, p_callbacks_of)
+                    p_on_successes, p_on_deads, p_callbacks_of, p_replays_of)
              g (id, account_id, project_id, lane_id, queue, key, kind, priority, max_attempts, timeout_seconds,
                 run_at, delay_seconds, expires_at, retry, tags, metadata, payload, body, unique_key, unique_for,
-                on_success, on_dead, callback_of)
+                on_success, on_dead, callback_of, replay_of)
         where g.id <> all (v_refused)
         order by g.id
         on conflict (id) do nothing
@@ -105,6 +105,9 @@ begin
     select array_agg(m.id), count(*), (select count(*) from due), min(m.run_at) filter (where m.run_at > v_now)
     into v_created, v_placed, v_due, v_later from made m;
 
+    if v_placed > 0 and exists (select from unnest(p_tags) t where t is not null) then
+        perform duly.tag(v_created);
+    end if;
     if p_unique_keys <> '{}' and v_placed > 0 then
         select v_refused || coalesce(array_agg(t.job_id) filter (where t.taken_by is not null), '{}'),
                v_holders || coalesce(array_agg(t.taken_by) filter (where t.taken_by is not null), '{}'),

@@ -2,12 +2,12 @@
 -- free the moment its lease is gone, whatever became of the worker, and there is no counter that could leak. A count costs
 -- what the limit allows, never what waits. Whoever claims under a limit holds a lock on the limited row until its leases
 -- are committed, so no two count the same room; one who finds it locked leaves the lane to the other.
+-- These functions run inside claim, under the settings that pin its plans: to set them for each call costs more than the call.
 
 -- How many jobs of an account run in a range of lanes, counted no further than p_at_most. The current number is read after the
 -- statement's snapshot was taken: a lease that was carried over meanwhile is still found.
 create function duly.running(p_account integer, p_from bigint, p_to bigint, p_at_most integer) returns integer
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 declare
     v_closed  bigint[];
@@ -27,7 +27,6 @@ end $$;
 -- The same for a queue of a project: its blocks, one for each kind.
 create function duly.running_in_queue(p_account integer, p_project integer, p_queue text, p_at_most integer) returns integer
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 declare
     v_block integer;
@@ -45,7 +44,6 @@ end $$;
 -- The same for a concurrency key of a queue: its lanes, one for each kind.
 create function duly.running_with_key(p_account integer, p_project integer, p_queue text, p_key text, p_at_most integer) returns integer
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 declare
     v_lane  bigint;
@@ -63,62 +61,125 @@ begin
     return v_count;
 end $$;
 
--- Whether a worker may claim from a lane, as far as a look without locks tells. Null: it may. Otherwise the lane number behind which to
--- look on: itself if its key is full; the end of its block if the worker does not serve it, its queue is paused or full; the end of
--- all if the account is full. p_shut: blocks in which this claim found no room already.
-create function duly.closed_until(p_account integer, p_lane bigint, p_kinds text[], p_queues text[], p_shut bigint[]) returns bigint
+-- Whether a worker may claim from the lanes of a block, as far as a look without locks tells. closed: from none of them (the worker does not
+-- serve it; its queue is paused, full or out of tokens, and in wait_seconds it has some). Otherwise key_limit says how many
+-- may run with one concurrency key, null: as many as like.
+create function duly.look_at_block(
+    p_account integer, p_block integer, p_kinds text[], p_queues text[],
+    out closed boolean, out wait_seconds double precision, out key_limit integer, out project_id integer, out queue text)
 language plpgsql stable
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 declare
     v_block duly.lane_block;
     v_queue duly.queue;
-    v_limit integer;
-    v_key   text;
 begin
-    if p_lane >> 32 = any (p_shut) then
-        return (p_lane | 4294967295);
-    end if;
-    select * into v_block from duly.lane_block b where b.id = p_lane >> 32;
+    closed := true;
+    select * into v_block from duly.lane_block b where b.id = p_block;
     if not v_block.kind = any (p_kinds) or not (p_queues is null or v_block.queue = any (p_queues)) then
-        return (p_lane | 4294967295);
-    end if;
-    v_limit := (select a.concurrency from duly.account a where a.id = p_account);
-    if v_limit is not null then   -- nested: SQL may evaluate both sides of an "and"
-        if duly.running(p_account, 0, 9223372036854775807, v_limit) >= v_limit then
-            return 9223372036854775807;
-        end if;
+        return;
     end if;
     select * into v_queue from duly.queue q where q.project_id = v_block.project_id and q.name = v_block.queue;
     if not found then
-        return null;
+        closed := false;
+        return;
     end if;
     if v_queue.paused then
-        return (p_lane | 4294967295);
+        return;
     end if;
-    if v_queue.concurrency is not null then
+    if v_queue.concurrency is not null then   -- nested: SQL may evaluate both sides of an "and"
         if duly.running_in_queue(p_account, v_block.project_id, v_block.queue, v_queue.concurrency) >= v_queue.concurrency then
-            return (p_lane | 4294967295);
+            return;
         end if;
     end if;
-    if v_queue.key_concurrency is not null then
-        v_key := (select l.concurrency_key from duly.lane l where l.id = p_lane);
-        if v_key <> '' then
-            if duly.running_with_key(p_account, v_block.project_id, v_block.queue, v_key, v_queue.key_concurrency)
-                    >= v_queue.key_concurrency then
-                return p_lane;
-            end if;
+    if v_queue.rate_limit is not null then
+        wait_seconds := nullif(duly.rate_wait(v_queue.project_id, v_queue.name, v_queue.rate_limit, v_queue.rate_seconds), 0);
+        if wait_seconds is not null then
+            return;
         end if;
     end if;
-    return null;
+    closed := false;
+    key_limit := v_queue.key_concurrency;
+    project_id := v_block.project_id;
+    queue := v_block.queue;
 end $$;
 
--- How many of p_wanted jobs a claim may take from a lane, exactly: the limits that apply are locked first, then counted. p_accounts,
--- p_lanes and p_counts say what this claim has picked already and not leased yet.
-create function duly.room(
-    p_account integer, p_lane bigint, p_wanted integer, p_accounts integer[], p_lanes bigint[], p_counts integer[]) returns integer
+-- The same for the lane of a concurrency key. p_leased: live_segments('lease'), a moment old: a lease that was carried over since is not
+-- seen, and room decides.
+create function duly.key_is_full(
+    p_account integer, p_project integer, p_queue text, p_lane bigint, p_limit integer, p_leased bigint[]) returns boolean
+language plpgsql stable
+as $$
+declare
+    v_key text := (select l.concurrency_key from duly.lane l where l.id = p_lane);
+begin
+    if v_key = '' then
+        return false;
+    end if;
+    return p_limit = (
+        select count(*) from (
+            select from duly.lane_block b
+            cross join lateral (select l.id from duly.lane l where l.block_id = b.id and l.concurrency_key = v_key offset 0) its
+            cross join unnest(p_leased) live (segment)
+            cross join lateral (
+                select from duly.lease x
+                where x.segment = live.segment and x.account_id = p_account and x.lane_id = its.id
+                limit p_limit) one
+            where b.account_id = p_account and b.project_id = p_project and b.queue = p_queue
+            limit p_limit) counted);
+end $$;
+
+-- Where leases stand.
+create function duly.leased() returns bigint[]
+language plpgsql stable
+as $$
+begin
+    return (
+        select s.closed || array(select generate_series(s.upwards_from, (select c.last_value from duly.segment_current c)))
+        from duly.live_segments('lease') s);
+end $$;
+
+-- The same for an account.
+create function duly.account_is_full(p_account integer) returns boolean
+language plpgsql stable
+as $$
+declare
+    v_limit integer := (select a.concurrency from duly.account a where a.id = p_account);
+begin
+    if v_limit is null then
+        return false;
+    end if;
+    return duly.running(p_account, 0, 9223372036854775807, v_limit) >= v_limit;
+end $$;
+
+-- What applies to a lane, now and until the claim's transaction has ended: free: nothing · limited: ask for room · account, queue: that is
+-- being changed (see settings.sql), pass it by. First the locks are shared, then is read what they guard.
+create function duly.limits_of(p_account integer, p_lane bigint) returns text
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+    v_block duly.lane_block;
+begin
+    select * into v_block from duly.lane_block b where b.id = p_lane >> 32;
+    if not pg_try_advisory_xact_lock_shared(hashtext('duly.account'), p_account) then
+        return 'account';
+    end if;
+    if not pg_try_advisory_xact_lock_shared(hashtext('duly.queue'), hashtext(v_block.project_id || v_block.queue)) then
+        return 'queue';
+    end if;
+    if exists (select from duly.account a where a.id = p_account and a.concurrency is not null)
+            or exists (select from duly.queue q where q.project_id = v_block.project_id and q.name = v_block.queue) then
+        return 'limited';
+    end if;
+    return 'free';
+end $$;
+
+-- How many of p_wanted jobs a claim may take from a lane, exactly: the limits that apply are locked first, then counted. Null: a rival
+-- holds the lock. p_accounts, p_lanes and p_counts say what this claim has picked already and not leased yet. rate_limit and the
+-- rest are those of a queue with a rate: spend what was picked.
+create function duly.room(
+    p_account integer, p_lane bigint, p_wanted integer, p_accounts integer[], p_lanes bigint[], p_counts integer[],
+    out room integer, out rate_limit integer, out rate_seconds double precision, out project_id integer, out queue text)
+language plpgsql
 as $$
 declare
     v_room  integer := p_wanted;
@@ -130,7 +191,7 @@ begin
     if (select a.concurrency from duly.account a where a.id = p_account) is not null then
         select a.concurrency into v_limit from duly.account a where a.id = p_account for no key update skip locked;
         if not found then
-            return 0;
+            return;
         end if;
         v_room := least(v_room, v_limit - duly.running(p_account, 0, 9223372036854775807, v_limit) - coalesce((
             select sum(p.n) from unnest(p_accounts, p_counts) p (account_id, n) where p.account_id = p_account), 0));
@@ -139,17 +200,19 @@ begin
     select * into v_block from duly.lane_block b where b.id = p_lane >> 32;
     select * into v_queue from duly.queue q where q.project_id = v_block.project_id and q.name = v_block.queue;
     if not found then
-        return greatest(0, v_room);
+        room := greatest(0, v_room);
+        return;
     end if;
-    if v_queue.concurrency is not null or v_queue.key_concurrency is not null then
+    if coalesce(v_queue.concurrency, v_queue.key_concurrency, v_queue.rate_limit) is not null then
         select * into v_queue from duly.queue q
         where q.project_id = v_block.project_id and q.name = v_block.queue for no key update skip locked;
         if not found then
-            return 0;
+            return;
         end if;
     end if;
+    room := 0;
     if v_queue.paused then
-        return 0;
+        return;
     end if;
     if v_queue.concurrency is not null then
         v_room := least(v_room, v_queue.concurrency
@@ -167,26 +230,12 @@ begin
                       and (select l.concurrency_key = v_key from duly.lane l where l.id = p.lane_id)), 0));
         end if;
     end if;
-    return greatest(0, v_room);
-end $$;
-
--- Say what applies to a queue from now on. What runs goes on, also above a limit that was lowered.
-create function duly.set_queue(p_project integer, p_name text, p_concurrency integer, p_key_concurrency integer, p_paused boolean)
-returns void
-language plpgsql
-as $$
-begin
-    insert into duly.queue (project_id, name, concurrency, key_concurrency, paused)
-    values (p_project, p_name, p_concurrency, p_key_concurrency, p_paused)
-    on conflict (project_id, name) do update
-    set concurrency = excluded.concurrency, key_concurrency = excluded.key_concurrency, paused = excluded.paused;
-    perform duly.wake();
-end $$;
-
-create function duly.set_account_concurrency(p_account integer, p_concurrency integer) returns void
-language plpgsql
-as $$
-begin
-    update duly.account a set concurrency = p_concurrency where a.id = p_account;
-    perform duly.wake();
+    if v_queue.rate_limit is not null then
+        v_room := least(v_room, duly.rate_tokens(v_queue.project_id, v_queue.name, v_queue.rate_limit, v_queue.rate_seconds));
+        rate_limit := v_queue.rate_limit;
+        rate_seconds := v_queue.rate_seconds;
+        project_id := v_queue.project_id;
+        queue := v_queue.name;
+    end if;
+    room := greatest(0, v_room);
 end $$;

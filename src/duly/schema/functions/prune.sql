@@ -1,6 +1,30 @@
 -- Retention: facts of finished jobs go once they are old enough, a whole day by DROP where nothing of it is to be kept, row by row
 -- in small batches otherwise. A day is looked at once all of it is older than the shorter retention. A job is old enough p_keep
 -- after it ended (p_keep_dead for a dead letter; null: never). Retention is about finished jobs only: one that still waits is kept.
+-- An account may have times of its own, which go before these.
+
+-- How long a finished job is kept. Asked for its account only where some account has times of its own (p_own).
+create function duly.kept_for(p_job uuid, p_state text, p_keep interval, p_keep_dead interval, p_own boolean) returns interval
+language plpgsql stable
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+    v_own interval;
+begin
+    if p_own then
+        v_own := (
+            select case p_state when 'dead' then a.keep_dead else a.keep end
+            from duly.job j cross join lateral (select o.keep, o.keep_dead from duly.account o where o.id = j.account_id offset 0) a
+            where j.id = p_job);
+    end if;
+    return coalesce(v_own, case p_state when 'dead' then p_keep_dead else p_keep end);
+end $$;
+
+create function duly.accounts_keep() returns boolean
+language sql stable
+begin atomic
+    select exists (select from duly.account a where a.keep is not null or a.keep_dead is not null);
+end;
 
 -- The days, oldest first, that are old enough to be looked at. Ids up to a day old may still be enqueued, so never yesterday.
 create function duly.prunable_days(p_keep interval, p_keep_dead interval) returns setof date
@@ -13,7 +37,8 @@ begin
         from pg_inherits i join pg_class c on c.oid = i.inhrelid
         where i.inhparent = 'duly.job'::regclass offset 0) d   -- "offset 0": no other table's name is read as a day
     where d.day < (now() at time zone 'utc')::date - 1
-      and (d.day + 1)::timestamp at time zone 'utc' <= now() - least(p_keep, p_keep_dead)
+      and (d.day + 1)::timestamp at time zone 'utc' <= now() - least(p_keep, p_keep_dead, (
+          select least(min(a.keep), min(a.keep_dead)) from duly.account a where a.keep is not null or a.keep_dead is not null))
     order by d.day;
 end $$;
 
@@ -29,17 +54,18 @@ declare
     v_from uuid := duly.uuid7_floor(p_day::timestamp at time zone 'utc');
     v_to   uuid := duly.uuid7_floor((p_day + 1)::timestamp at time zone 'utc');
     v_seen integer;
+    v_own  boolean := duly.accounts_keep();
 begin
     needed := p_after is null and (
         duly.has_not_ended(v_from, v_to)
         or exists (select from duly.outcome o where o.job_id >= v_from and o.job_id < v_to and o.state = 'dead'
-                   and (p_keep_dead is null or o.finished_at > now() - p_keep_dead)));
+                   and coalesce(o.finished_at > now() - duly.kept_for(o.job_id, o.state, p_keep, p_keep_dead, v_own), true)));
     if needed then
         return;
     end if;
     select count(*), (array_agg(s.job_id order by s.job_id desc))[1], coalesce(bool_or(not s.is_old), false) into v_seen, last, needed
     from (
-        select o.job_id, coalesce(o.finished_at <= now() - case o.state when 'dead' then p_keep_dead else p_keep end, false) as is_old
+        select o.job_id, coalesce(o.finished_at <= now() - duly.kept_for(o.job_id, o.state, p_keep, p_keep_dead, v_own), false) as is_old
         from duly.outcome o
         where o.job_id >= v_from and o.job_id < v_to and (p_after is null or o.job_id > p_after)
         order by o.job_id limit p_limit) s;
@@ -79,12 +105,12 @@ begin
        or not pg_try_advisory_xact_lock(hashtext('duly.prune'), 0) or duly.has_not_ended(v_from, v_to) then
         return false;
     end if;
-    lock table only duly.job, only duly.attempt, only duly.outcome in access exclusive mode;
+    lock table only duly.job, only duly.job_tag, only duly.attempt, only duly.outcome in access exclusive mode;
     if duly.has_not_ended(v_from, v_to) or exists (
         select from duly.redrive d where d.job_id >= v_from and d.job_id < v_to and d.redriven_at >= p_looked_at - interval '1 day') then
         return false;
     end if;
-    execute format('drop table duly.%I, duly.%I, duly.%I', 'outcome' || v_suffix, 'attempt' || v_suffix, 'job' || v_suffix);
+    execute format('drop table duly.%I, duly.%I, duly.%I, duly.%I', 'job_tag' || v_suffix, 'outcome' || v_suffix, 'attempt' || v_suffix, 'job' || v_suffix);
     return true;
 exception when lock_not_available then
     return false;
@@ -123,6 +149,7 @@ declare
     v_to   uuid := duly.uuid7_floor((p_day + 1)::timestamp at time zone 'utc');
     v_old  uuid[];
     v_seen integer;
+    v_own  boolean := duly.accounts_keep();
 begin
     pruned := 0;
     busy := not pg_try_advisory_xact_lock(hashtext('duly.prune'), 0);
@@ -133,7 +160,7 @@ begin
            (array_agg(s.job_id order by s.job_id desc))[1]
     into v_old, next_at, v_seen, last
     from (
-        select o.job_id, o.finished_at + case o.state when 'dead' then p_keep_dead else p_keep end as old_at
+        select o.job_id, o.finished_at + duly.kept_for(o.job_id, o.state, p_keep, p_keep_dead, v_own) as old_at
         from duly.outcome o
         where o.job_id >= v_from and o.job_id < v_to and (p_after is null or o.job_id > p_after)
         order by o.job_id limit p_limit) s;
@@ -146,12 +173,14 @@ begin
     with gone as (   -- a job that is being redriven has no outcome any more once its redrive commits: it is not taken
         delete from duly.outcome o
         where o.job_id = any (v_old) and o.job_id >= v_from and o.job_id < v_to
-          and o.finished_at + case o.state when 'dead' then p_keep_dead else p_keep end <= now()
+          and o.finished_at + duly.kept_for(o.job_id, o.state, p_keep, p_keep_dead, v_own) <= now()
         returning o.job_id
     )
     select array_agg(g.job_id) into v_old from gone g;
     delete from duly.attempt a where a.job_id = any (v_old) and a.job_id >= v_from and a.job_id < v_to;
     delete from duly.redrive d where d.job_id = any (v_old);
+    delete from duly.job_tag t where (t.project_id, t.tag, t.job_id) in (
+        select j.project_id, unnest(j.tags), j.id from duly.job j where j.id = any (v_old) and j.id >= v_from and j.id < v_to and j.tags is not null);
     delete from duly.job j where j.id = any (v_old) and j.id >= v_from and j.id < v_to;
     pruned := coalesce(cardinality(v_old), 0);
 end $$;

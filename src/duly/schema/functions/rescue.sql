@@ -53,8 +53,8 @@ begin
                case when d.way = 'scheduled' then v_now + make_interval(secs => d.delay_seconds) end
         from decided d
     ), finished as (
-        insert into duly.outcome (job_id, state, reason, attempt, final_attempt, finished_at)
-        select d.job_id, d.way, case when d.way = 'dead' then case d.outcome when 'worker_lost' then 'worker_lost' else 'attempts_exhausted' end end,
+        insert into duly.outcome (job_id, account_id, state, reason, attempt, final_attempt, finished_at)
+        select d.job_id, d.account_id, d.way, case when d.way = 'dead' then case d.outcome when 'worker_lost' then 'worker_lost' else 'attempts_exhausted' end end,
                d.attempt, d.final_attempt, v_now
         from decided d where d.way <> 'scheduled'
     ), again as (

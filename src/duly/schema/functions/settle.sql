@@ -65,8 +65,8 @@ begin
                case when d.way in ('retry', 'snooze') then v_now + make_interval(secs => d.delay_seconds) end, d.detail, d.excerpt
         from decided d where d.outcome is not null
     ), finished as (
-        insert into duly.outcome (job_id, state, reason, attempt, final_attempt, result, finished_at)
-        select d.job_id, d.way, case when d.way = 'dead' then coalesce(d.reason, 'attempts_exhausted') end,
+        insert into duly.outcome (job_id, account_id, state, reason, attempt, final_attempt, result, finished_at)
+        select d.job_id, d.account_id, d.way, case when d.way = 'dead' then coalesce(d.reason, 'attempts_exhausted') end,
                case when d.edge = 'release' or d.outcome is null then d.attempt - 1 else d.attempt end, d.final_attempt, d.result, v_now
         from decided d
         where d.way not in ('retry', 'snooze', 'hold', 'interrupted', 'release')   -- an unknown one is no state: all is refused

@@ -70,6 +70,7 @@ begin
         select x.ctid from duly.ready x where x.job_id between p_job and p_job order by x.job_id limit 1));
     delete from duly.scheduled s where s.ctid = any (array(
         select x.ctid from duly.scheduled x where x.job_id between p_job and p_job order by x.job_id limit 1));
+    perform duly.untag(p_job);
     delete from duly.job j where j.id = p_job;
 end $$;
 

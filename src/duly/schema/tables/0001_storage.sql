@@ -5,13 +5,34 @@
 
 -- Settings -----------------------------------------------------------------------------------------------------------
 
+-- A named set of limits; what is left out is not limited (the members are in `duly.service.plans`).
+create table duly.plan (
+    name        text        primary key,
+    limits      jsonb       not null check (jsonb_typeof(limits) = 'object'),
+    created_at  timestamptz not null default now(),
+    updated_at  timestamptz not null default now()
+);
+
+-- What an account may do is its plan's limits, and its own where it has some. What claiming and pruning read of them stands in columns,
+-- written by apply_limits (see accounts.sql).
 create table duly.account (
     id          integer generated always as identity primary key,   -- the number that hot rows carry; never leaves the cell
     public_id   uuid        not null unique,
-    name        text        not null unique,
-    concurrency integer     check (concurrency > 0),   -- how many of its jobs may run at once; null: no limit
-    created_at  timestamptz not null default now()
+    name        text        not null,
+    operator    boolean     not null default false,    -- its admin keys administer all accounts
+    plan        text        references duly.plan (name),
+    limits      jsonb       not null default '{}' check (jsonb_typeof(limits) = 'object'),
+    concurrency integer     check (concurrency >= 0),   -- how many of its jobs may run at once; null: no limit; 0: it is disabled
+    weight      smallint    not null default 1 check (weight between 1 and 100),   -- its part of a claim, beside those of others
+    keep        interval    check (keep > '0'),         -- how long its finished jobs are kept; null: as the operator has it
+    keep_dead   interval    check (keep_dead > '0'),
+    created_at  timestamptz not null default now(),
+    disabled_at timestamptz,
+    deleted_at  timestamptz
 );
+create unique index account_name on duly.account (name) where deleted_at is null;
+create index account_of_plan on duly.account (plan);
+create index account_keeping on duly.account (id) where keep is not null or keep_dead is not null;
 
 create table duly.project (
     id          integer generated always as identity primary key,
@@ -19,8 +40,9 @@ create table duly.project (
     account_id  integer     not null references duly.account (id),
     name        text        not null,
     created_at  timestamptz not null default now(),
-    unique (account_id, name)
+    deleted_at  timestamptz
 );
+create unique index project_name on duly.project (account_id, name) where deleted_at is null;
 
 create table duly.api_key (
     id          uuid        primary key,
@@ -34,6 +56,7 @@ create table duly.api_key (
     revoked_at  timestamptz,
     last_used_at timestamptz
 );
+create index api_key_of_project on duly.api_key (project_id);
 
 create table duly.signing_secret (
     id          uuid        primary key,
@@ -44,15 +67,49 @@ create table duly.signing_secret (
 );
 create index signing_secret_of_project on duly.signing_secret (project_id);
 
+-- Blocks of an account's monthly quota that processes have taken, and what they gave back (a negative size): one row each, never
+-- changed. A block is a part of the quota, so that a month has some hundred rows an account, whatever it creates.
+create table duly.quota_block (
+    account_id  integer     not null references duly.account (id),
+    month       date        not null,
+    taken_at    timestamptz not null default clock_timestamp(),
+    size        bigint      not null
+);
+create index quota_block_of_account on duly.quota_block (account_id, month);
+-- Who looks at the dashboard: with a key, whose scopes count and whose end is the session's; or as an operator, who sees everything.
+create table duly.dashboard_session (
+    secret_hash bytea       primary key,              -- SHA-256 of what the browser sends; that is kept nowhere
+    key_id      uuid        references duly.api_key (id) on delete cascade,
+    scopes      text[],                               -- an operator's
+    is_token    boolean     not null,                 -- no session yet: signs an operator in, once
+    created_at  timestamptz not null default now(),
+    seen_at     timestamptz not null default now(),
+    ends_at     timestamptz not null,
+    check ((key_id is null) = (scopes is not null))
+);
+
 -- What its owner says about a queue. One without a row has no limits and is not paused.
 create table duly.queue (
     project_id      integer     not null references duly.project (id),
     name            text        not null,
     concurrency     integer     check (concurrency > 0),       -- how many of its jobs may run at once; null: no limit
     key_concurrency integer     check (key_concurrency > 0),   -- and how many of those with one concurrency key
+    rate_limit      integer     check (rate_limit between 1 and 1000000),              -- how many attempts may start
+    rate_seconds    double precision check (rate_seconds between 0.001 and 31622400),  -- in so many seconds
+    defaults        jsonb,                                     -- what its new jobs take where they say nothing
     paused          boolean     not null default false,
+    check ((rate_limit is null) = (rate_seconds is null)),
     primary key (project_id, name)
 );
+
+-- When a queue with a rate has all its tokens again (see rates.sql). The last row counts: each claim that starts jobs adds one and takes
+-- the one before away. Never an update: the reader begins at the last one, and walks no versions that a snapshot keeps.
+create table duly.rate (
+    project_id integer     not null,
+    queue      text        not null,
+    full_at    timestamptz not null,
+    primary key (project_id, queue, full_at)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
 -- A lane is one line of jobs: what fairness goes round and limits count: a queue, a kind and a concurrency key. The lanes of one
 -- queue and kind are a block: their numbers lie side by side, so that a claim passes by all of them in one step (a queue that
@@ -114,12 +171,23 @@ create table duly.job (
     on_success      jsonb,                                           -- the payload of a job of kind http, made when this one has succeeded
     on_dead         jsonb,                                           -- and when it is dead (see call_back.sql)
     callback_of     uuid,                                            -- the job whose outcome this one tells
+    replay_of       uuid,                                            -- the job that this one was copied from
+    revision        smallint    check (revision between 1 and 1000), -- how often it was changed while scheduled (see change.sql); null: never
     check ((unique_key is null) = (unique_for is null)),
     check (callback_of is null or (on_success is null and on_dead is null)),
     primary key (id)
 ) partition by range (id);
 -- partial in form only: a look-up by id alone must never take this one (it would on a day whose statistics say it is empty)
 create index job_of_project on duly.job (project_id, id) where project_id is not null;
+create index job_of_key on duly.job (project_id, unique_key, id) where unique_key is not null;
+
+-- A row for each tag of a job: what a list by tag walks.
+create table duly.job_tag (
+    project_id integer not null,
+    tag        text    not null,
+    job_id     uuid    not null,
+    primary key (project_id, tag, job_id)
+) partition by range (job_id);
 
 create table duly.attempt (
     job_id      uuid        not null,
@@ -136,9 +204,11 @@ create table duly.attempt (
     excerpt     bytea,
     primary key (job_id, number)
 ) partition by range (job_id);
+create index attempt_by_time on duly.attempt using brin (finished_at);   -- for events: rows lie in the order of time, so it costs next to nothing
 
 create table duly.outcome (
     job_id        uuid        not null,
+    account_id    integer     not null,
     state         text        not null check (state in ('succeeded', 'dead', 'cancelled')),
     reason        text,
     attempt       integer     not null,    -- the last attempt that ran, 0 if none did
@@ -147,7 +217,9 @@ create table duly.outcome (
     finished_at   timestamptz not null default now(),
     primary key (job_id)
 ) partition by range (job_id);
+create index outcome_by_time on duly.outcome using brin (finished_at);
 create index outcome_dead on duly.outcome (job_id) where state = 'dead';
+create index outcome_unsuccessful on duly.outcome (account_id, state, job_id) where state <> 'succeeded';
 
 -- One row per redrive: who gave a fresh budget, and after which attempt. The age of the new budget counts from here.
 create table duly.redrive (
@@ -157,6 +229,43 @@ create table duly.redrive (
     redriven_by   text,
     primary key (job_id, after_attempt)
 );
+
+-- What the API keeps of its own calls -----------------------------------------------------------------------------------
+
+-- An answer to a request with an Idempotency-Key, written by the transaction that did what it tells of. Kept for 24 hours.
+create table duly.idempotency (
+    project_id  integer     not null,
+    endpoint    text        not null,
+    key         text        not null,
+    fingerprint bytea       not null,          -- SHA-256 of method, path and body
+    status      smallint,                      -- null only inside the transaction that writes it
+    answer      bytea,                         -- sealed where there are keys
+    headers     jsonb,
+    made_at     timestamptz not null default now(),
+    primary key (project_id, endpoint, key)
+);
+create index idempotency_by_time on duly.idempotency (made_at);
+
+-- One call for many jobs, carried out by upkeep in steps (see operations.sql). The row is its record: who, when, how far.
+create table duly.operation (
+    id           uuid        primary key,
+    account_id   integer     not null,
+    project_id   integer     not null,
+    call         text        not null check (call in ('cancel', 'redrive')),
+    filter       jsonb       not null,
+    most         integer     not null check (most > 0),
+    rate         real        not null check (rate > 0),        -- jobs a second
+    requested_by text        not null,
+    requested_at timestamptz not null default now(),
+    place        uuid,                                         -- it has looked at the jobs from here on; null: at none yet
+    looked       bigint      not null default 0,
+    done         integer     not null default 0,
+    refused      integer     not null default 0,               -- they matched and had moved on, or may not be redriven
+    next_at      timestamptz not null default now(),
+    finished_at  timestamptz
+) with (fillfactor = 50);
+create index operation_to_do on duly.operation (next_at) where finished_at is null;
+create index operation_of_project on duly.operation (project_id, id);
 
 -- States ----------------------------------------------------------------------------------------------------------------
 -- `attempt` is the number of the attempt to come (under a lease: the one that runs), `final_attempt` the last of the budget.
@@ -173,6 +282,7 @@ create table duly.scheduled (
     trigger       text        not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 create index scheduled_by_time on duly.scheduled (run_at, job_id);
+create index scheduled_of_account on duly.scheduled (account_id, run_at);   -- for counting what an account has stored
 
 create table duly.ready (
     segment       bigint      not null,
@@ -203,7 +313,8 @@ create table duly.lease (
     cancel_requested boolean     not null default false,
     abort_requested  boolean     not null default false,
     has_callbacks    boolean     not null default false,   -- the job has on_success or on_dead: settling looks for them then only
-    trigger          text        not null
+    trigger          text        not null,
+    progress         jsonb                                 -- how far its handler says it has come (see tasks.sql)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 create index lease_line on duly.lease (segment, account_id, lane_id);
 create index lease_to_abort on duly.lease (worker_id) where abort_requested;
@@ -266,3 +377,68 @@ select setval('duly.idle_until', 0);
 -- When the promoter looks next (milliseconds of the Unix epoch): whoever schedules something earlier notifies it.
 create sequence duly.promote_at minvalue 0 start 0;
 select setval('duly.promote_at', 0);
+
+-- Schedules ---------------------------------------------------------------------------------------------------------------
+-- What a schedule is (schedule) is kept apart from where it stands (schedule_turn): a fire writes the second only.
+
+create table duly.schedule (
+    id           uuid        primary key,
+    account_id   integer     not null,
+    project_id   integer     not null references duly.project (id),
+    name         text,
+    declared_by  text,                                -- the set of declarations that it belongs to; null: made by hand
+    cron         text,
+    timezone     text,
+    every        interval    check (every >= interval '1 second'),
+    at           timestamptz check (isfinite(at)),
+    anchor_at    timestamptz not null check (isfinite(anchor_at)),   -- intervals are counted from here
+    start_at     timestamptz check (isfinite(start_at)),
+    end_at       timestamptz check (isfinite(end_at)),
+    most_fires   integer     check (most_fires > 0),
+    missed       text        not null check (missed in ('skip', 'one', 'all')),
+    missed_limit integer     not null check (missed_limit > 0),
+    missed_after interval    not null,
+    overlap      text        not null check (overlap in ('allow', 'skip', 'wait')),
+    jitter       interval    not null,
+    kind         text        not null,
+    payload      jsonb       not null,
+    body         bytea,
+    options      jsonb       not null,                -- everything else that its jobs get
+    weight_bytes integer     not null,
+    created_at   timestamptz not null default now(),
+    updated_at   timestamptz not null default now(),
+    unique (project_id, name),
+    check (num_nonnulls(cron, every, at) = 1)
+);
+create index schedule_of_project on duly.schedule (project_id, id) where project_id is not null;   -- as job_of_project: not by id alone
+
+create table duly.schedule_turn (
+    schedule_id   uuid        primary key references duly.schedule (id) on delete cascade,
+    state         text        not null check (state in ('active', 'paused', 'parked', 'ended')),
+    revision      integer     not null default 1,     -- grows with every edit
+    next_fire_at  timestamptz check (next_fire_at >= '0001-01-01 00:00+00' and next_fire_at < '9999-12-31 00:00+00'),
+    since_at      timestamptz not null,               -- the next fire is the first after this
+    look_at       timestamptz,                        -- when to look at it: at its next fire, later while that waits
+    waiting_since timestamptz,                        -- its fire waits for the end of the job before
+    made          bigint      not null default 0,     -- jobs by the calendar
+    last_fire_at  timestamptz,
+    parked_why    text,
+    check ((state = 'active') = (next_fire_at is not null)),
+    check ((state = 'active') = (look_at is not null)),
+    check ((state = 'parked') = (parked_why is not null))
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+create index schedule_turn_by_look on duly.schedule_turn (look_at, schedule_id);
+
+-- One row per fire: the ledger, and what keeps a fire from being made twice. `covers`: how many fires it tells of.
+create table duly.fire (
+    schedule_id uuid        not null,
+    fire_at     timestamptz not null,
+    trigger     text        not null check (trigger in ('schedule', 'manual')),
+    outcome     text        not null check (outcome in ('made', 'missed', 'skipped')),
+    covers      integer     not null default 1,
+    job_id      uuid,
+    why         text,
+    made_at     timestamptz not null default clock_timestamp(),
+    primary key (schedule_id, fire_at, trigger)
+);
+create index fire_by_time on duly.fire (fire_at);

@@ -1,0 +1,214 @@
+"""`duly worker --app`: real processes, killed, reloaded, told wrong things."""
+
+from __future__ import annotations
+
+import os
+import signal
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+
+from cli.harness import Starter, duly, free_port, read_credentials, wait_until
+
+APP = """
+    import asyncio, os, threading, time
+    import duly
+
+    @duly.task
+    def version() -> int:
+        return 1
+
+    @duly.task(max_attempts=3)
+    async def waits_async() -> int:
+        mark("async")
+        await asyncio.sleep(0 if os.path.exists("go") else 60)
+        return os.getpid()
+
+    @duly.task(max_attempts=3)
+    def waits_sync() -> int:
+        mark("sync")
+        time.sleep(0 if os.path.exists("go") else 60)
+        return os.getpid()
+
+    @duly.task(max_attempts=3, run_in="process")
+    def waits_process() -> int:
+        mark("process")
+        time.sleep(0 if os.path.exists("go") else 60)
+        return os.getpid()
+
+    @duly.task
+    def leaves_a_thread() -> str:
+        threading.Thread(target=time.sleep, args=(600,), daemon=False).start()
+        return "left"
+
+    def mark(way: str) -> None:
+        with open(f"{way}.{os.getpid()}.{os.getppid()}", "w"):
+            pass
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of the commands, with a module of tasks."""
+    (tmp_path / "jobs.py").write_text(textwrap.dedent(APP))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def enqueued(url: str, task: str) -> str:
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute("select duly.enqueue_task(%s)::text", [task]).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def state(url: str, job: str) -> dict[str, object]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute("select duly.task_state(%s)", [job]).fetchone()
+    assert row is not None
+    found: dict[str, object] = row[0]
+    return found
+
+
+def result(url: str, job: str) -> object:
+    wait_until(lambda: state(url, job)["state"] == "succeeded", f"job {job} has succeeded")
+    return state(url, job)["result"]
+
+
+def test_a_worker_runs_an_apps_tasks_and_drains(folder: Path, start: Starter, database_url: str) -> None:
+    """No encryption key is asked for: it delivers nothing."""
+    worker = start("worker", "--app", "jobs", "--database-url", database_url, "--grace", 5, DULY_ENCRYPTION_KEYS="")
+    worker.says("worker started, 100 slots, 5 tasks")
+    assert result(database_url, enqueued(database_url, "jobs.version")) == 1
+    assert worker.stop().code == 0
+
+
+def test_a_killed_workers_tasks_run_again_within_two_leases(folder: Path, start: Starter, database_url: str) -> None:
+    """SIGKILL while it runs one on its loop, one in a thread and one in a process: the process goes with it, and
+    another worker has started all three again when two leases, and the short delay of a second attempt, are over.
+    """
+    options = ("worker", "--app", "jobs", "--database-url", database_url, "--lease", 2, "--process-slots", 1)
+    first = start(*options)
+    jobs = [enqueued(database_url, f"jobs.waits_{way}") for way in ("async", "sync", "process")]
+    wait_until(lambda: len(list(folder.glob("*.*.*"))) == 3, "all three run")
+    [of_process] = folder.glob("process.*")
+    child = psutil.Process(int(of_process.name.split(".")[1]))
+    assert int(of_process.name.split(".")[2]) == first.process.pid
+    second = start(*options)
+    second.says("worker started")
+    (folder / "go").touch()
+    first.kill()
+    killed_at = time.monotonic()
+    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, "its process is gone")
+    for job in jobs:
+        result(database_url, job)
+    took_s = time.monotonic() - killed_at
+    assert took_s < 2 * 2 + 2.5 + 3, took_s  # two leases, the delay (2 s and up to a quarter more), and a busy machine
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute("select outcome, count(*) from duly.attempt group by 1 order by 1").fetchall()
+    assert rows == [("success", 3), ("worker_lost", 3)]
+
+
+def test_several_processes_are_kept_running(folder: Path, start: Starter, database_url: str) -> None:
+    """One that is killed is started again; a stop drains all of them."""
+    command = start("worker", "--app", "jobs", "--database-url", database_url, "--processes", 2, "--grace", 2)
+    parent = psutil.Process(command.process.pid)
+    wait_until(lambda: command.err.count("worker started") == 2, "two have started")
+    before = {child.pid for child in parent.children()}
+    assert len(before) == 2
+    os.kill(min(before), signal.SIGKILL)
+    wait_until(lambda: command.err.count("worker started") == 3, "a third one has started")
+    assert len({child.pid for child in parent.children()} & before) == 1
+    assert result(database_url, enqueued(database_url, "jobs.version")) == 1
+    workers = parent.children(recursive=True)
+    assert command.stop().code == 0
+    assert not any(worker.is_running() for worker in workers)
+
+
+def test_workers_end_with_their_supervisor(folder: Path, start: Starter, database_url: str) -> None:
+    """Killed, it cannot pass anything on; they notice."""
+    command = start("worker", "--app", "jobs", "--database-url", database_url, "--processes", 2, "--grace", 1)
+    wait_until(lambda: command.err.count("worker started") == 2, "two have started")
+    workers = psutil.Process(command.process.pid).children(recursive=True)
+    command.kill()
+    wait_until(lambda: not any(worker.is_running() for worker in workers), "they have ended")
+
+
+def test_reload_runs_the_new_code(folder: Path, start: Starter, database_url: str) -> None:
+    """Also after code that could not be imported."""
+    command = start("worker", "--app", "jobs", "--database-url", database_url, "--reload", "--grace", 1)
+    command.says("worker started")
+    assert result(database_url, enqueued(database_url, "jobs.version")) == 1
+    text = (folder / "jobs.py").read_text()
+    (folder / "jobs.py").write_text("this is no Python")
+    command.says("waiting for a change")
+    (folder / "jobs.py").write_text(text.replace("return 1", "return 2"))
+    wait_until(lambda: command.err.count("worker started") == 2, "the new one has started")
+    assert result(database_url, enqueued(database_url, "jobs.version")) == 2
+    assert command.stop().code == 0
+
+
+def test_a_thread_that_job_code_left_does_not_keep_the_worker(folder: Path, start: Starter, database_url: str) -> None:
+    """The stop ends in time, and says which thread it was."""
+    worker = start("worker", "--app", "jobs", "--database-url", database_url, "--grace", 2)
+    assert result(database_url, enqueued(database_url, "jobs.leaves_a_thread")) == "left"
+    stopped = worker.stop()
+    assert stopped.code == 0
+    assert "job code has left 1 threads" in stopped.err
+
+
+def test_the_same_worker_delivers_http_if_told(folder: Path, start: Starter, database_url: str) -> None:
+    """Both kinds are registered."""
+    worker = start("worker", "--app", "jobs", "--http", "--database-url", database_url)
+    worker.says("worker started, 100 slots, HTTP, 5 tasks")
+
+    def kinds() -> set[str]:
+        with psycopg.connect(database_url) as connection:
+            rows = connection.execute("select distinct unnest(kinds) from duly.worker").fetchall()
+        return {row[0] for row in rows}
+
+    wait_until(lambda: kinds() >= {"http", "task:jobs.version", "task:jobs.waits_process"}, "it serves both")
+    assert worker.stop().code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--app", "no_such_module"), "cannot import no_such_module"),
+        (("--app", "jobs:nothing"), "nothing in jobs is no duly.App"),
+        (("--app", ":app"), "names no module"),
+        (("--app", "textwrap"), "no task is declared there"),
+        (("--no-http",), "leaves nothing to do"),
+        (("--app", "jobs", "--queues", "mail:0"), "1 to 10000"),
+        (("--app", "jobs", "--queues", "mail,mail:2"), "given twice"),
+        (("--app", "jobs", "--queues", "no queue"), "is no queue name"),
+    ],
+)
+def test_what_is_told_wrong_is_one_sentence(
+    options: tuple[str, ...], says: str, folder: Path, database_url: str
+) -> None:
+    """And exit code 1, before anything runs."""
+    told = duly("worker", *options, "--database-url", database_url)
+    assert told.code == 1
+    assert says in told.said
+
+
+def test_two_processes_of_a_broken_app_give_up(folder: Path, start: Starter, database_url: str) -> None:
+    """A program that cannot start is not started for ever."""
+    (folder / "jobs.py").write_text("import no_such_thing")
+    command = start("worker", "--app", "jobs", "--database-url", database_url, "--processes", 2)
+    assert command.process.wait(60) == 1
+    assert "giving up" in command.err
+
+
+def test_everything_in_one_command(folder: Path, home: Path, start: Starter) -> None:
+    """`duly up --app`: a private PostgreSQL, and a worker that runs the tasks."""
+    up = start("up", "--home", home, "--port", free_port(), "--app", "jobs")
+    up.says("/v1/jobs")
+    url = read_credentials(home)["database_url"]
+    assert result(url, enqueued(url, "jobs.version")) == 1
+    assert up.stop().code == 0
