@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 from duly.api import ApiServer, ApiSettings, create_app
 from duly.http import EgressPolicy
 from duly.queue import Database
 from duly.service import Keyring
 
+if TYPE_CHECKING:
+    from duly.observe.metrics import Metrics
+
 
 @asynccontextmanager
 async def serving(
-    db: Database, policy: EgressPolicy, host: str, port: int, keyring: Keyring
+    db: Database, policy: EgressPolicy, host: str, port: int, keyring: Keyring, metrics: Metrics | None = None
 ) -> AsyncIterator[tuple[str, int]]:
     """Serve the API while the block runs; the address that was bound."""
-    server = ApiServer(create_app(db, policy, ApiSettings(), keyring=keyring))
+    app: Any = create_app(db, policy, ApiSettings(), keyring=keyring)
+    if metrics is not None and metrics.requests is not None:
+        app = metrics.requests.around(app)
+    server = ApiServer(app)
     bound = await server.start(host, port)
     try:
         yield bound

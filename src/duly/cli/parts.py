@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from duly.cli.delivering import sealed_delivery
 from duly.http import BreakerSettings, Deliverer, EgressPolicy, EgressProxy
@@ -26,6 +27,9 @@ from duly.upkeep import Upkeep
 from duly.upkeep.running import every
 from duly.worker import Wakeups, Worker, WorkerConfig
 from duly.worker.runtime import Drained
+
+if TYPE_CHECKING:
+    from duly.observe.metrics import Metrics
 
 _OTHERS_END_S = 1.0
 
@@ -62,8 +66,10 @@ async def work(
     draining: asyncio.Event,
     aborting: asyncio.Event,
     started: asyncio.Event | None = None,
+    metrics: Metrics | None = None,
 ) -> Drained:
-    """Run a worker for HTTP jobs and its upkeep until `draining`, then drain."""
+    """Run a worker for HTTP jobs and its upkeep until `draining`, then drain. `metrics` None: nothing is measured."""
+    observer = None if metrics is None else metrics.work
     wakeups = Wakeups(url, db.schema, db.trouble)
     breaker = Breaker(db, settings.breaker)
     ended = asyncio.Event()
@@ -81,9 +87,14 @@ async def work(
             claim_batch=min(1000, settings.concurrency),
             lease=settings.lease,
             grace=settings.grace,
+            observer=observer,
         )
         worker = Worker(config, db, url, wakeups)
-        upkeep = Upkeep(db, wakeups, settings.retention)
+        upkeep = Upkeep(db, wakeups, settings.retention, *([] if observer is None else [observer.rescued]))
+        if metrics is not None and metrics.breakers is not None:
+            metrics.breakers.watch(breaker)
+        if observer is not None:
+            observer.watch_slots(settings.concurrency, lambda: worker.held)
         await clock.look()
         await breaker.look()
         if started is not None:

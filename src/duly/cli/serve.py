@@ -11,6 +11,7 @@ import typer
 from duly.cli.console import note
 from duly.cli.keyrings import found_keyring
 from duly.cli.logs import set_up_logs
+from duly.cli.observing import MetricsSettings, observed
 from duly.cli.options import (
     Allow,
     AllowPort,
@@ -28,6 +29,8 @@ from duly.cli.options import (
     Keep,
     KeepDead,
     LogFormat,
+    MetricsHost,
+    MetricsPort,
     NoEncryption,
     Port,
     Proxy,
@@ -60,10 +63,13 @@ def api(
     egress_proxy: Proxy = None,
     encryption_keys: EncryptionKeys = None,
     no_encryption: NoEncryption = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     log_format: LogFormat = "text",
     verbose: Verbose = False,
 ) -> None:
     """Serve the REST API."""
+    watched = MetricsSettings(metrics_host, metrics_port)
     set_up_logs(log_format, verbose)
     url = found_database_url(database_url, home)
     keyring = found_keyring(encryption_keys, no_encryption, home)
@@ -73,10 +79,13 @@ def api(
     async def main() -> None:
         stop = Stop()
         EgressPolicy.parse(allow, deny, allow_port)  # what is wrong with it is said before anything else happens
-        async with open_database(url, schema, max_size=10, name="duly-api") as db:
-            own = await all_own_addresses(db, url, [(host, port)], proxy)
+        async with (
+            open_database(url, schema, max_size=10, name="duly-api") as db,
+            observed(db, url, watched, api=True) as metrics,
+        ):
+            own = await all_own_addresses(db, url, [(host, port), *watched.listeners], proxy)
             policy = EgressPolicy.parse(allow, deny, allow_port, own)
-            async with serving(db, policy, host, port, keyring) as (bound_host, bound_port):
+            async with serving(db, policy, host, port, keyring, metrics) as (bound_host, bound_port):
                 note(f"API on http://{bound_host}:{bound_port}")
                 await stop.draining.wait()
 
@@ -113,6 +122,8 @@ def worker(
     breaker_over: BreakerOver = "10s",
     breaker_pause: BreakerPause = "10s",
     breaker_longest_pause: BreakerLongestPause = "10m",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     log_format: LogFormat = "text",
     verbose: Verbose = False,
 ) -> None:
@@ -131,13 +142,19 @@ def worker(
         breaker=read_breaker(breaker_failures, breaker_over, breaker_pause, breaker_longest_pause),
     )
 
+    watched = MetricsSettings(metrics_host, metrics_port)
+
     async def main() -> bool:
         stop = Stop(lambda: note("draining; once more to abort"))
         EgressPolicy.parse(allow, deny, allow_port)  # what is wrong with it is said before anything else happens
-        async with open_database(url, schema, max_size=6, name="duly-worker") as db:
-            policy = EgressPolicy.parse(allow, deny, allow_port, await all_own_addresses(db, url, [], settings.proxy))
+        async with (
+            open_database(url, schema, max_size=6, name="duly-worker") as db,
+            observed(db, url, watched, work=True) as metrics,
+        ):
+            own = await all_own_addresses(db, url, watched.listeners, settings.proxy)
+            policy = EgressPolicy.parse(allow, deny, allow_port, own)
             note(f"worker started, {concurrency} slots")
-            drained = await work(db, url, policy, settings, stop.draining, stop.aborting)
+            drained = await work(db, url, policy, settings, stop.draining, stop.aborting, metrics=metrics)
             return drained.clean and not stop.aborting.is_set()
 
     if not run_loop(main):

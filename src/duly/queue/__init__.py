@@ -10,6 +10,7 @@ from duly.queue.clock import DatabaseClock
 from duly.queue.control import cancel, redrive, run_now
 from duly.queue.database import Database, Executor, Session
 from duly.queue.enqueue import Enqueued, Owner, enqueue
+from duly.queue.figures import Figures, SnapshotHolder, figures, snapshot_holders
 from duly.queue.inspect import (
     AttemptView,
     Conservation,
@@ -50,6 +51,7 @@ __all__ = [
     "DatabaseClock",
     "Enqueued",
     "Executor",
+    "Figures",
     "Health",
     "JobView",
     "KeyUse",
@@ -62,6 +64,7 @@ __all__ = [
     "Renewal",
     "Rescued",
     "Session",
+    "SnapshotHolder",
     "WorkerView",
     "add_days",
     "advance",
@@ -72,6 +75,7 @@ __all__ = [
     "drop_day",
     "end_unread_claims",
     "enqueue",
+    "figures",
     "forget_redrives",
     "get_job",
     "get_queue",
@@ -100,6 +104,7 @@ __all__ = [
     "set_account_concurrency",
     "set_queue",
     "settle",
+    "snapshot_holders",
     "sweep_keys",
     "unfinished_by_key",
 ]
