@@ -6,7 +6,8 @@ The house, from the pure core outwards; imports point up this list, never down (
     schema    tables and functions       worker    claim, execute, heartbeat, settle, drain
     upkeep    promote, rescue, segments  http      one stored request in, one outcome out
     service   accounts, keys, secrets    api       REST
-    embedded  a private PostgreSQL       cli       the `duly` command
+    observe   metrics, traces, doctor    embedded  a private PostgreSQL
+    cli       the `duly` command
 """
 
 from importlib.metadata import PackageNotFoundError, version

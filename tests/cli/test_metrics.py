@@ -77,14 +77,14 @@ def test_without_the_option_nothing_is_loaded() -> None:
     program = """
 import asyncio, sys
 from duly.cli import serve
-from duly.cli.observing import MetricsSettings, observed
+from duly.cli.observing import ObservationSettings, observed
 async def main():
-    async with observed(None, "", MetricsSettings()) as metrics:
-        return metrics
+    async with observed(None, "", ObservationSettings(), "worker") as watched:
+        return watched
 print(asyncio.run(main()), sorted({"prometheus_client", "opentelemetry", "fastapi"} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("None []\n", "")
+    assert (done.stdout, done.stderr) == ("Observed(metrics=None, tracing=None) []\n", "")
 
 
 def test_a_taken_port_is_one_sentence(database_url: str) -> None:

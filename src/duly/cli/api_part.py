@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from duly.api import ApiServer, ApiSettings, create_app
+from duly.cli.observing import NOTHING, Observed
 from duly.http import EgressPolicy
 from duly.queue import Database
 from duly.service import Keyring
 
-if TYPE_CHECKING:
-    from duly.observe.metrics import Metrics
-
 
 @asynccontextmanager
 async def serving(
-    db: Database, policy: EgressPolicy, host: str, port: int, keyring: Keyring, metrics: Metrics | None = None
+    db: Database, policy: EgressPolicy, host: str, port: int, keyring: Keyring, watched: Observed = NOTHING
 ) -> AsyncIterator[tuple[str, int]]:
     """Serve the API while the block runs; the address that was bound."""
-    app: Any = create_app(db, policy, ApiSettings(), keyring=keyring)
+    tracing, metrics = watched.tracing, watched.metrics
+    app: Any = create_app(db, policy, ApiSettings(), keyring=keyring, carry=None if tracing is None else tracing.carry)
+    if tracing is not None:
+        app = tracing.around(app)
     if metrics is not None and metrics.requests is not None:
         app = metrics.requests.around(app)
     server = ApiServer(app)

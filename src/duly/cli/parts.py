@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from duly.cli.delivering import sealed_delivery
+from duly.cli.observing import NOTHING, Observed
 from duly.http import BreakerSettings, Deliverer, EgressPolicy, EgressProxy
 from duly.model.jobs import ClaimedJob
 from duly.model.outcomes import Outcome
@@ -27,9 +27,6 @@ from duly.upkeep import Upkeep
 from duly.upkeep.running import every
 from duly.worker import Wakeups, Worker, WorkerConfig
 from duly.worker.runtime import Drained
-
-if TYPE_CHECKING:
-    from duly.observe.metrics import Metrics
 
 _OTHERS_END_S = 1.0
 
@@ -66,16 +63,25 @@ async def work(
     draining: asyncio.Event,
     aborting: asyncio.Event,
     started: asyncio.Event | None = None,
-    metrics: Metrics | None = None,
+    watched: Observed = NOTHING,
 ) -> Drained:
-    """Run a worker for HTTP jobs and its upkeep until `draining`, then drain. `metrics` None: nothing is measured."""
+    """Run a worker for HTTP jobs and its upkeep until `draining`, then drain."""
+    metrics, tracing = watched.metrics, watched.tracing
     observer = None if metrics is None else metrics.work
     wakeups = Wakeups(url, db.schema, db.trouble)
     breaker = Breaker(db, settings.breaker)
     ended = asyncio.Event()
     clock = DatabaseClock(db)
-    async with Deliverer(policy, ca_file=settings.ca_file, proxy=settings.proxy, clock=clock.now) as deliverer:
+    async with Deliverer(
+        policy,
+        ca_file=settings.ca_file,
+        proxy=settings.proxy,
+        clock=clock.now,
+        trace=None if tracing is None else tracing.headers,
+    ) as deliverer:
         send = sealed_delivery(deliverer, SigningSecrets(db, keyring=settings.keyring), settings.keyring)
+        if tracing is not None:
+            send = tracing.attempts(send)
 
         async def deliver(job: ClaimedJob) -> Outcome:
             return await breaker.deliver(job, lambda: send(job))

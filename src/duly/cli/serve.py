@@ -11,7 +11,7 @@ import typer
 from duly.cli.console import note
 from duly.cli.keyrings import found_keyring
 from duly.cli.logs import set_up_logs
-from duly.cli.observing import MetricsSettings, observed
+from duly.cli.observing import ObservationSettings, observed
 from duly.cli.options import (
     Allow,
     AllowPort,
@@ -35,6 +35,7 @@ from duly.cli.options import (
     Port,
     Proxy,
     Schema,
+    Traces,
     Verbose,
     found_database_url,
     read_breaker,
@@ -65,11 +66,12 @@ def api(
     no_encryption: NoEncryption = False,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
+    traces: Traces = False,
     log_format: LogFormat = "text",
     verbose: Verbose = False,
 ) -> None:
     """Serve the REST API."""
-    watched = MetricsSettings(metrics_host, metrics_port)
+    observation = ObservationSettings(metrics_host, metrics_port, traces)
     set_up_logs(log_format, verbose)
     url = found_database_url(database_url, home)
     keyring = found_keyring(encryption_keys, no_encryption, home)
@@ -81,11 +83,11 @@ def api(
         EgressPolicy.parse(allow, deny, allow_port)  # what is wrong with it is said before anything else happens
         async with (
             open_database(url, schema, max_size=10, name="duly-api") as db,
-            observed(db, url, watched, api=True) as metrics,
+            observed(db, url, observation, "api") as watched,
         ):
-            own = await all_own_addresses(db, url, [(host, port), *watched.listeners], proxy)
+            own = await all_own_addresses(db, url, [(host, port), *observation.listeners], proxy)
             policy = EgressPolicy.parse(allow, deny, allow_port, own)
-            async with serving(db, policy, host, port, keyring, metrics) as (bound_host, bound_port):
+            async with serving(db, policy, host, port, keyring, watched) as (bound_host, bound_port):
                 note(f"API on http://{bound_host}:{bound_port}")
                 await stop.draining.wait()
 
@@ -124,6 +126,7 @@ def worker(
     breaker_longest_pause: BreakerLongestPause = "10m",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
+    traces: Traces = False,
     log_format: LogFormat = "text",
     verbose: Verbose = False,
 ) -> None:
@@ -142,19 +145,19 @@ def worker(
         breaker=read_breaker(breaker_failures, breaker_over, breaker_pause, breaker_longest_pause),
     )
 
-    watched = MetricsSettings(metrics_host, metrics_port)
+    observation = ObservationSettings(metrics_host, metrics_port, traces)
 
     async def main() -> bool:
         stop = Stop(lambda: note("draining; once more to abort"))
         EgressPolicy.parse(allow, deny, allow_port)  # what is wrong with it is said before anything else happens
         async with (
             open_database(url, schema, max_size=6, name="duly-worker") as db,
-            observed(db, url, watched, work=True) as metrics,
+            observed(db, url, observation, "worker") as watched,
         ):
-            own = await all_own_addresses(db, url, watched.listeners, settings.proxy)
+            own = await all_own_addresses(db, url, observation.listeners, settings.proxy)
             policy = EgressPolicy.parse(allow, deny, allow_port, own)
             note(f"worker started, {concurrency} slots")
-            drained = await work(db, url, policy, settings, stop.draining, stop.aborting, metrics=metrics)
+            drained = await work(db, url, policy, settings, stop.draining, stop.aborting, watched=watched)
             return drained.clean and not stop.aborting.is_set()
 
     if not run_loop(main):

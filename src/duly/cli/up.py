@@ -24,7 +24,7 @@ from duly.cli.echo import echo_target
 from duly.cli.keyrings import given_keyring, keyring_of_home
 from duly.cli.logs import set_up_logs
 from duly.cli.migrate import migrated
-from duly.cli.observing import MetricsSettings, observed
+from duly.cli.observing import ObservationSettings, observed
 from duly.cli.options import (
     Allow,
     AllowPort,
@@ -41,6 +41,7 @@ from duly.cli.options import (
     Port,
     Proxy,
     Schema,
+    Traces,
     Verbose,
     checked_database_url,
     default_home,
@@ -71,7 +72,7 @@ class UpSettings:
     host: str = "127.0.0.1"
     port: int = 8080
     worker: WorkerSettings = field(default_factory=WorkerSettings)
-    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    observation: ObservationSettings = field(default_factory=ObservationSettings)
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     ports: tuple[str, ...] = ()
@@ -96,6 +97,7 @@ def up(
     encryption_keys: EncryptionKeys = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
+    traces: Traces = False,
     log_format: LogFormat = "text",
     verbose: Verbose = False,
 ) -> None:
@@ -111,7 +113,7 @@ def up(
             ca_file=ca_file,
             proxy=None if egress_proxy is None else EgressProxy.parse(egress_proxy),
         ),
-        metrics=MetricsSettings(metrics_host, metrics_port),
+        observation=ObservationSettings(metrics_host, metrics_port, traces),
         allow=tuple(allow),
         deny=tuple(deny),
         ports=tuple(allow_port),
@@ -140,22 +142,22 @@ async def run_everything(url: str, settings: UpSettings, server: EmbeddedPostgre
     note(f"schema {settings.schema} is at version {done.after}")
     async with (
         open_database(url, settings.schema, max_size=10, name="duly-up") as db,
-        observed(db, url, settings.metrics, api=True, work=True) as metrics,
+        observed(db, url, settings.observation, "up") as watched,
     ):
         keyring = settings.worker.keyring
         api_key = await default_key(db, settings.home, keyring)
-        listeners = [(settings.host, settings.port), *settings.metrics.listeners]
+        listeners = [(settings.host, settings.port), *settings.observation.listeners]
         own = await all_own_addresses(db, url, listeners, settings.worker.proxy)
         policy = EgressPolicy.parse(settings.allow, settings.deny, settings.ports, own, allow_loopback=True)
         started = asyncio.Event()
         async with (
             echo_target("127.0.0.1", ports_to_try(settings.port)) as echo,
-            serving(db, policy, settings.host, settings.port, keyring, metrics) as (host, port),
+            serving(db, policy, settings.host, settings.port, keyring, watched) as (host, port),
         ):
             api_url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
             credentials.write(settings.home, credentials.Credentials(api_url, api_key, url))
             working = asyncio.create_task(
-                work(db, url, policy, settings.worker, stop.draining, stop.aborting, started=started, metrics=metrics)
+                work(db, url, policy, settings.worker, stop.draining, stop.aborting, started=started, watched=watched)
             )
             ready = asyncio.create_task(started.wait())
             await asyncio.wait({working, ready}, return_when=asyncio.FIRST_COMPLETED)

@@ -5,25 +5,39 @@ Jobs are sealed here, before anything is stored (see `sealing`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import timedelta
 
 from duly.model import NewJob
 from duly.model.errors import DatabaseBusyError, DatabaseUnavailableError, IdConflictError, UniqueKeyTakenError
 from duly.queue import Database, Enqueued, Owner, enqueue, get_job
 from duly.service.coalescing import Bounds, Coalescer
+from duly.service.jobs import KIND
 from duly.service.keyring import NO_KEYRING, KeyMissingError, Keyring
 from duly.service.sealing import key_of, sealed_job
+
+Carry = Callable[[NewJob], AbstractContextManager[Mapping[str, str]]]
+"""Entered around the storing of a job: what is to be carried in it of the trace that it belongs to (empty: nothing)."""
 
 PATIENCE = timedelta(seconds=1)  # for a rival's open transaction: others wait behind this statement
 ROW_BYTES = 1_024  # what a job weighs beside its body and payload
 
 
 class Creator:
-    """Stores jobs. One per process: what it gathers is what this process has to write."""
+    """Stores jobs. One per process: what it gathers is what this process has to write. `carry` None: without traces."""
 
-    def __init__(self, db: Database, *, keyring: Keyring = NO_KEYRING, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self,
+        db: Database,
+        *,
+        keyring: Keyring = NO_KEYRING,
+        bounds: Bounds | None = None,
+        carry: Carry | None = None,
+    ) -> None:
         self._db = db
+        self._carry = carry
         self._keyring = keyring
         self._coalescer = Coalescer(self._enqueue, weigh=_weight, key=_id, bounds=bounds)
 
@@ -34,7 +48,15 @@ class Creator:
         Raises IdConflictError if another job has the id, UniqueKeyTakenError if another holds the unique key,
         DatabaseUnavailableError if nothing could be confirmed.
         """
+        if self._carry is None:
+            return await self._create(owner, job, {})
+        with self._carry(job) as trace:
+            return await self._create(owner, job, trace)
+
+    async def _create(self, owner: Owner, job: NewJob, trace: Mapping[str, str]) -> Enqueued:
         sealed = sealed_job(self._keyring, owner, job)
+        if trace and job.kind == KIND:
+            sealed = replace(sealed, payload={**sealed.payload, "trace": dict(trace)})
         enqueued = await self._coalescer.submit((owner, sealed))
         if enqueued.result == "conflict":
             enqueued = await self._repeated(owner, job, key_of(sealed.payload)) or enqueued
