@@ -85,11 +85,14 @@ class WorkMetrics:
 
     def claimed(self, jobs: Sequence[ClaimedJob], took_s: float) -> None:
         self._claim_seconds.observe(took_s)
+        delays = {}  # a look-up of a label costs as much as what is noted under it
         for queue, number in Tally(job.queue for job in jobs).items():
-            self._claimed.labels(self._queue(queue)).inc(number)
+            name = self._queue(queue)
+            self._claimed.labels(name).inc(number)
+            delays[queue] = self._start_delay.labels(name)
         for job in jobs:
             if job.attempt == 1:
-                self._start_delay.labels(self._queue(job.queue)).observe(max(0.0, job.age.total_seconds()))
+                delays[job.queue].observe(max(0.0, job.age.total_seconds()))
 
     def settled(self, batch: Sequence[Settlement], refused: frozenset[UUID], took_s: float) -> None:
         self._settle_seconds.observe(took_s)
