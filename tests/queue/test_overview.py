@@ -133,8 +133,10 @@ async def test_a_job_that_expired_before_any_attempt_is_a_letter_without_one(dat
     [job_id] = await engine.enqueue()
     await database.execute("delete from duly.ready where job_id = $1", job_id)
     await database.execute(
-        "insert into duly.outcome (job_id, state, reason, attempt, final_attempt) values ($1, 'dead', 'expired', 0, 8)",
+        """insert into duly.outcome (job_id, account_id, state, reason, attempt, final_attempt)
+           values ($1, $2, 'dead', 'expired', 0, 8)""",
         job_id,
+        engine.owner.account_id,
     )
     [letter] = (await overview.dead_letters(database, engine.owner)).letters
     assert (letter.reason, letter.attempts, letter.outcome, letter.error) == ("expired", 0, None, None)
@@ -198,8 +200,8 @@ async def make_history(url: str, engine: Engine, n: int) -> None:
                        now() - interval '100 minutes' + m.i * interval '100 minutes' / $1
                    from made m
                ), ended as (
-                   insert into duly.outcome (job_id, state, reason, attempt, final_attempt)
-                   select m.id, case when m.i % 50 = 0 then 'dead' else 'succeeded' end,
+                   insert into duly.outcome (job_id, account_id, state, reason, attempt, final_attempt)
+                   select m.id, $2, case when m.i % 50 = 0 then 'dead' else 'succeeded' end,
                        case when m.i % 50 = 0 then 'permanent' end, 1, 8 from made m
                )
                insert into duly.attempt (job_id, number, worker_id, trigger, started_at, finished_at, outcome)

@@ -12,6 +12,21 @@ begin
     return v_live.closed || array(select generate_series(v_live.upwards_from, (select c.last_value from duly.segment_current c)));
 end $$;
 
+-- The next lane of an account with due work after p_after; null if there is none. One index probe per live segment.
+create function duly.next_lane(p_live bigint[], p_account integer, p_after bigint) returns bigint
+language plpgsql stable
+as $$
+begin
+    return (
+        select head.lane_id
+        from unnest(p_live) live (segment)
+        cross join lateral (
+            select r.lane_id from duly.ready r
+            where r.segment = live.segment and r.account_id = p_account and r.lane_id > p_after
+            order by r.lane_id limit 1) head
+        order by head.lane_id limit 1);
+end $$;
+
 -- Due jobs that wait, by account and queue, of one project or of all (null): up to p_lines queues, and p_rows jobs of each counted: where
 -- there are more, p_rows or somewhat more is the answer. oldest_at: the earliest time at which one of those counted was due; some of every
 -- segment are, since the oldest may be in any of them.
