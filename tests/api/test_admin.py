@@ -154,6 +154,12 @@ async def test_bodies_that_are_no_object(text: str, operator: Api) -> None:
     assert_problem(answer, answer.status_code)
 
 
+async def test_a_header_that_does_nothing_is_refused(operator: Api) -> None:
+    """Idempotency-Key is for jobs: made twice under one key, a key would be two, and nobody be told."""
+    answer = await operator.post("/v1/keys", {"name": "k"}, headers={"idempotency-key": "x"})
+    assert_problem(answer, 422)
+
+
 async def test_a_member_that_is_given_twice_is_refused(operator: Api) -> None:
     """Also where nothing else is wrong."""
     answer = await operator.post("/v1/accounts", '{"name": "x", "plan": null, "plan": null}')

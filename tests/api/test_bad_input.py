@@ -118,6 +118,8 @@ BAD_FIELDS: list[tuple[str, dict[str, Any]]] = [
     ("/unique_for", {"unique_key": "k", "unique_for": 0}),
     ("/unique_for", {"unique_key": "k", "unique_for": "367d"}),
     ("/on_conflict", {"on_conflict": "keep"}),
+    ("/run_at", {"run_at": "0001-01-01T00:00:00Z"}),
+    ("/expires_at", {"expires_at": "9999-12-31T23:59:59Z"}),
     ("/on_conflict", {"unique_key": "k", "on_conflict": "ignore"}),
     ("/redact", {"redact": []}),
     ("/redact/headers", {"redact": {"headers": "X-Token"}}),

@@ -14,8 +14,8 @@ import pytest
 from api.harness import Api, Worker, assert_problem, new_api
 from duly.api import ApiServer, ApiSettings, create_app
 from duly.http import EgressPolicy
-from duly.model import Report, uuid7
-from duly.queue import Database, Event, events_between, server_now
+from duly.model import NewJob, Report, uuid7
+from duly.queue import Database, Event, enqueue, events_between, server_now
 from duly.service import list_keys, revoke_key
 from duly.service.listening import ROOM, EventHub, Listener
 from support.engine import Engine
@@ -190,6 +190,21 @@ async def test_it_ends_with_the_key(api: Api, database: Database, monkeypatch: p
         with pytest.raises(EOFError):
             await stream.next()
     assert stream.comments > 0
+
+
+async def test_it_ends_with_the_key_while_something_happens_all_the_time(
+    api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key is looked up now and then, not only in silence."""
+    monkeypatch.setattr("duly.api.events.ALLOWED_S", 0.0)
+    async with listening(api) as stream:
+        await api.create()
+        await stream.next()
+        [key] = await list_keys(database, api.project.owner.project_id)
+        await revoke_key(database, api.project.owner.project_id, key.id)
+        await enqueue(database, [(api.project.owner, NewJob("k", {}))])
+        with pytest.raises(EOFError):
+            await stream.next()
 
 
 async def test_a_look_is_bounded(database: Database) -> None:

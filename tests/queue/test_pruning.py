@@ -38,11 +38,13 @@ async def prune(pruner: Pruner, steps: int = 200) -> int:
 async def days(db: Database) -> list[date]:
     """Days older than yesterday that have partitions, of all three facts alike."""
     rows = await db.fetch(
-        """select to_date(right(c.relname, 8), 'YYYYMMDD') as day, count(*) as facts
-           from pg_inherits i join pg_class c on c.oid = i.inhrelid
-           where i.inhparent in ('duly.job'::regclass, 'duly.attempt'::regclass, 'duly.outcome'::regclass)
-           group by 1 having to_date(right(c.relname, 8), 'YYYYMMDD') < (now() at time zone 'utc')::date - 1
-           order by 1"""
+        """select d.day, count(*) as facts
+           from (select to_date(right(c.relname, 8), 'YYYYMMDD') as day
+                 from pg_inherits i join pg_class c on c.oid = i.inhrelid
+                 where i.inhparent in ('duly.job'::regclass, 'duly.attempt'::regclass, 'duly.outcome'::regclass)
+                 offset 0) d   -- "offset 0": no other table's name is read as a day
+           where d.day < (now() at time zone 'utc')::date - 1
+           group by 1 order by 1"""
     )
     assert {row["facts"] for row in rows} <= {3}
     return [row["day"] for row in rows]

@@ -13,9 +13,12 @@ import pytest
 from duly.model import NewJob, Unique, uuid7
 from duly.model.errors import DatabaseUnavailableError
 from duly.queue import enqueue, schedule_health
-from duly.service import Keyring
+from duly.service import Keyring, firing
+from duly.service.accounts import delete_project
+from duly.service.fire_plan import plan_fires
 from duly.service.sealing import opened_view
 from duly.service.templates import fire_id
+from duly.service.timing import Timing
 from schedules.stage import HOUR, KEYRING, MINUTE, SECOND, Stage, key, template
 from support.sessions import holding
 
@@ -277,6 +280,40 @@ async def test_what_cannot_fire_is_parked_and_the_others_fire(stage: Stage, what
     for schedule in good:
         assert "made" in {fire.outcome for fire in await stage.fires(schedule)}
     assert (await schedule_health(stage.db)).parked == 1
+
+
+async def test_an_error_that_nobody_foresaw_parks_the_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And ends neither the round of the others nor the worker."""
+
+    def planned(timing: Timing, *rest: Any) -> Any:
+        return 1 / 0 if timing.cron == "*/2 * * * *" else plan_fires(timing, *rest)
+
+    monkeypatch.setattr(firing, "plan_fires", planned)
+    bad = await stage.schedule(cron="*/2 * * * *", ago=5 * MINUTE)
+    good = await stage.schedule(ago=2 * MINUTE)
+    await stage.fire()
+    assert ((await stage.read(bad)).state, (await stage.read(good)).state) == ("parked", "active")
+    assert "made" in {fire.outcome for fire in await stage.fires(good)}
+
+
+async def test_a_disabled_account_fires_nothing(stage: Stage) -> None:
+    """Nothing piles up; enabled again, what it has missed goes by the policy."""
+    schedule = await stage.schedule(ago=5 * MINUTE)
+    await stage.db.execute("update duly.account set disabled_at = now() where id = $1", stage.owner.account_id)
+    await stage.fire()
+    assert ((await stage.read(schedule)).state, await stage.jobs()) == ("active", [])
+    await stage.db.execute("update duly.account set disabled_at = null")
+    await stage.db.execute("update duly.schedule_turn set look_at = next_fire_at")
+    await stage.fire()
+    assert len(await stage.jobs()) == 1
+
+
+async def test_a_deleted_project_fires_nothing(stage: Stage) -> None:
+    """Its schedules go with it: nobody has a key to stop them by."""
+    await stage.schedule()
+    project = await stage.db.fetchval("select public_id from duly.project where id = $1", stage.owner.project_id)
+    await delete_project(stage.db, project)
+    assert await stage.db.fetchval("select count(*) from duly.schedule") == 0
 
 
 async def test_a_missing_key_is_waited_for(stage: Stage) -> None:

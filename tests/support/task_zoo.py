@@ -75,6 +75,9 @@ def _misbehave(does: str) -> Any:
             return Cancel("unwanted")
         case "bury on":
             raise KeyError("k")
+        case "fork":
+            os.fork()
+            return "forked"
         case "leave":
             os._exit(7)
         case "crash":

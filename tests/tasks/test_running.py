@@ -113,6 +113,15 @@ async def test_code_that_ends_its_process_is_a_failed_attempt(database: Database
         assert (await good.result(30))["number"] == 1
 
 
+async def test_what_job_code_forks_answers_for_nobody(database: Database, database_url: str) -> None:
+    """A copy of the process has the same socket: it neither reads the jobs that come next nor ends them."""
+    async with working(database_url, process_slots=1):
+        forks = [await task_zoo.bad["process"].enqueue(database, "fork") for _ in range(3)]
+        goods = [await task_zoo.good["process"].enqueue(database, number, word="w") for number in range(5)]
+        assert [await handle.result(30) for handle in forks] == ["forked"] * 3
+        assert [(await handle.result(30))["number"] for handle in goods] == list(range(5))
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_its_time_ends(way: str, database: Database, database_url: str) -> None:
     """What waits when its time is over is a timeout, in time; what listens ends at once."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
 from duly.api.admin_documents import (
@@ -21,6 +21,7 @@ from duly.api.admin_documents import (
 from duly.api.admin_inputs import AccountChangeInput, AccountInput, PlanInput
 from duly.api.answers import BODY, HEADERS, body_of, problem_answers
 from duly.api.auth import Admin, Operator
+from duly.api.idempotency import unsupported
 from duly.api.inputs import read_uuid
 from duly.api.objects import read_object
 from duly.api.paging import PARAMETERS, page_json, read_page
@@ -40,7 +41,7 @@ from duly.service import (
     put_plan,
 )
 
-router = APIRouter(tags=["accounts"])
+router = APIRouter(tags=["accounts"], dependencies=[Depends(unsupported)])
 
 
 def path_id(text: str) -> UUID:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,6 +24,7 @@ from duly.service.listening import BATCH, EventHub
 from duly.service.moments import show_moment
 
 KEEP_ALIVE_S = 15.0
+ALLOWED_S = 5.0
 SEND_LIMIT_S = 10.0
 LONGEST_GAP = timedelta(hours=1)
 _AHEAD = timedelta(hours=1)  # the database's clock is another one
@@ -64,14 +67,17 @@ async def stream(request: Request, caller: Reader, services: ServicesHere) -> Re
             if since is not None:
                 async for part in _past(services.hub, project_id, since):
                     yield part
+            asked_s = time.monotonic()
             while not (listener.cut or services.ending.is_set()):
-                try:
+                part = b": still here\n\n"
+                with suppress(TimeoutError):
                     async with asyncio.timeout(KEEP_ALIVE_S):
-                        yield _event_text(await listener.events.get())
-                except TimeoutError:
+                        part = _event_text(await listener.events.get())
+                if time.monotonic() - asked_s >= ALLOWED_S:  # also while something happens all the time
                     if not await is_still_allowed(request):
                         return
-                    yield b": still here\n\n"
+                    asked_s = time.monotonic()
+                yield part
             if listener.cut:
                 yield b"event: gap\ndata: {}\n\n"
 

@@ -76,6 +76,12 @@ async def once(
     return await transacted(services.database, carry_out)
 
 
+async def unsupported(request: Request) -> None:
+    """A dependency of routes that do nothing about the header: silence would look like a promise."""
+    if request.method == "POST" and "idempotency-key" in request.headers:
+        raise invalid([{"parameter": "Idempotency-Key", "detail": "is not supported by this call: leave it out"}])
+
+
 def _key(request: Request, caller: Principal, body: str) -> IdempotencyKey | None:
     given = request.headers.getlist("idempotency-key")
     if not given:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import get_args
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 
 from duly.api.accounts import path_id
@@ -13,6 +13,7 @@ from duly.api.admin_documents import KeyDocument, KeyListDocument, NewKeyDocumen
 from duly.api.admin_inputs import LONGEST_LIFE, KeyInput, RotationInput
 from duly.api.answers import BODY, HEADERS, body_of, problem_answers
 from duly.api.auth import Admin
+from duly.api.idempotency import unsupported
 from duly.api.objects import read_object
 from duly.api.paging import PARAMETERS, page_json, parameter, read_page
 from duly.api.problems import invalid
@@ -21,7 +22,7 @@ from duly.service import CreatedKey, Scope, create_key_of, end_key, find_keys, g
 from duly.service.durations import show_duration
 from duly.service.faults import Fault, InvalidFieldsError
 
-router = APIRouter(prefix="/v1/keys", tags=["keys"])
+router = APIRouter(prefix="/v1/keys", tags=["keys"], dependencies=[Depends(unsupported)])
 
 _SCOPES = get_args(Scope)
 _FILTERS = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
 from duly.api.accounts import path_id
@@ -16,13 +16,14 @@ from duly.api.admin_documents import (
 from duly.api.admin_inputs import ProjectChangeInput, ProjectInput
 from duly.api.answers import BODY, HEADERS, body_of, problem_answers
 from duly.api.auth import Admin
+from duly.api.idempotency import unsupported
 from duly.api.objects import read_object
 from duly.api.paging import PARAMETERS, page_json, parameter, read_page
 from duly.api.services import ServicesHere
 from duly.service import delete_project, get_project, list_projects, rename_project
 from duly.service.accounts import create_project_with_secret
 
-router = APIRouter(prefix="/v1/projects", tags=["projects"])
+router = APIRouter(prefix="/v1/projects", tags=["projects"], dependencies=[Depends(unsupported)])
 
 _OF_ACCOUNT = parameter("account_id", "only projects of this account", format="uuid")
 

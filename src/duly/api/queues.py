@@ -6,12 +6,13 @@ import base64
 import binascii
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 from starlette.datastructures import QueryParams
 
 from duly.api.auth import Reader, Writer
 from duly.api.documents import QueueDocument, QueueListDocument
+from duly.api.idempotency import unsupported
 from duly.api.problems import MEDIA_TYPE, invalid, not_found
 from duly.api.queue_inputs import read_queue
 from duly.api.reading import read_text
@@ -46,7 +47,7 @@ def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-router = APIRouter(prefix="/v1/queues", tags=["queues"])
+router = APIRouter(prefix="/v1/queues", tags=["queues"], dependencies=[Depends(unsupported)])
 
 
 @router.get(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
 from duly.api.accounts import path_id
@@ -10,12 +10,13 @@ from duly.api.admin_documents import NewSecretDocument, SecretListDocument, new_
 from duly.api.admin_inputs import SecretInput, SecretRotationInput
 from duly.api.answers import BODY, HEADERS, body_of, problem_answers
 from duly.api.auth import Admin
+from duly.api.idempotency import unsupported
 from duly.api.objects import read_object
 from duly.api.paging import PARAMETERS, page_json, parameter, read_page
 from duly.api.services import ServicesHere
 from duly.service import add_secret, end_secret, find_secrets, get_project, rotate_secret
 
-router = APIRouter(prefix="/v1/signing-secrets", tags=["signing secrets"])
+router = APIRouter(prefix="/v1/signing-secrets", tags=["signing secrets"], dependencies=[Depends(unsupported)])
 
 _OF_PROJECT = parameter("project_id", "only secrets of this project", format="uuid")
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -267,8 +267,8 @@ async def rename_project(db: Executor, project_id: UUID, name: str, *, within: i
 
 
 async def delete_project(db: Database, project_id: UUID, *, within: int | None = None) -> None:
-    """Its keys are gone, its name is free; its finished jobs go with retention. A job that came in just then still
-    runs: nothing that was accepted is lost.
+    """Its keys and schedules are gone, its name is free; its finished jobs go with retention. A job that came in just
+    then still runs: nothing that was accepted is lost.
 
     Raises NotFoundError, or InUseError while a job of it has not ended.
     """
@@ -277,7 +277,17 @@ async def delete_project(db: Database, project_id: UUID, *, within: int | None =
         await tx.fetchval("select id from duly.project where id = $1 for no key update", project.owner.project_id)
         if await project_has_jobs(tx, project.owner.account_id, project.owner.project_id):
             raise InUseError("the project has jobs that have not ended: cancel them, or wait, first")
+        await tx.execute("delete from duly.schedule where project_id = $1", project.owner.project_id)
         await tx.execute("update duly.project set deleted_at = now() where id = $1", project.owner.project_id)
+
+
+async def closed_accounts(db: Executor, accounts: Collection[int]) -> set[int]:
+    """Which of these are disabled or deleted."""
+    rows = await db.fetch(
+        "select id from duly.account where id = any($1) and (disabled_at is not null or deleted_at is not null)",
+        list(accounts),
+    )
+    return {row["id"] for row in rows}
 
 
 async def ensure_default(

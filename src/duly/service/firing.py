@@ -25,6 +25,7 @@ from duly.http.request import StoredRequest
 from duly.model import NewJob, uuid7
 from duly.model.errors import (
     DatabaseBusyError,
+    DatabaseUnavailableError,
     InvalidInputError,
     NotFoundError,
     UniqueKeyTakenError,
@@ -50,6 +51,7 @@ from duly.queue import (
 )
 from duly.queue.failures import ROLLED_BACK
 from duly.queue.schedules import START_OF_FIRES
+from duly.service.accounts import closed_accounts
 from duly.service.faults import Fault, FieldError, InvalidScheduleError
 from duly.service.fire_plan import Turn, first_due, plan_fires
 from duly.service.jobs import KIND
@@ -81,6 +83,7 @@ _RECHECK_EVERY = timedelta(hours=1)
 _BREATH = timedelta(milliseconds=100)
 _LONGEST_BREATH_S = 0.01
 
+_CLOSED = timedelta(minutes=1)
 _UNFIT = (FieldError, InvalidInputError, TargetNotAllowedError, TamperedError)
 """What a schedule cannot fire for until somebody mends it."""
 _UNSTORABLE = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
@@ -137,11 +140,14 @@ class Firer:
                 self._swept_at = now_s
             return await until_next_look(self._db, _AT_MOST)
         stored = await many_schedules(self._db, [due.schedule_id for due in found])
+        closed = await closed_accounts(self._db, {schedule.owner.account_id for schedule in stored.values()})
         ready: list[_Ready] = []
         breath = _Breath()
         for due in found:
             schedule = stored.get(due.schedule_id)
-            if schedule is not None and schedule.revision == due.revision:
+            if schedule is not None and schedule.owner.account_id in closed:
+                await put_off(self._db, due, _CLOSED, waits=False)  # enabled again, it has missed fires
+            elif schedule is not None and schedule.revision == due.revision:
                 planned = await self._planned(due, schedule)
                 if planned is not None:
                     ready.append(planned)
@@ -156,7 +162,11 @@ class Firer:
         moved: list[Turned] = []
         breath = _Breath()
         for schedule in page:
-            turned = _moved(schedule, now)
+            try:
+                turned = _moved(schedule, now)
+            except Exception:  # it shows when it is due, and is parked then
+                log.exception("a schedule's next fire cannot be read", extra={"schedule_id": str(schedule.id)})
+                continue
             if turned is not None:
                 moved.append(turned)
             await breath.taken()
@@ -188,7 +198,9 @@ class Firer:
             if self._reminder.is_due(error.key_id):
                 fields = {"key_id": error.key_id, "schedule_id": str(due.schedule_id), "error": str(error)}
                 log.error("schedules wait: what they need cannot be decrypted", extra=fields)
-        except _UNFIT as error:
+        except Exception as error:  # one that nobody foresaw is no reason for the others not to fire
+            if isinstance(error, DatabaseUnavailableError | asyncpg.PostgresError):
+                raise
             await self._park(due, _why(error))
         return None
 

@@ -15,6 +15,8 @@ _LOCAL = re.compile(
 )  # fmt: skip
 _OFFSET = re.compile(r"[Zz]|([+-])(\d\d):(\d\d)", re.ASCII)
 
+_FIRST, _LAST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+_OUTSIDE = "lies outside the years 1 to 9999"
 NEEDS_OFFSET = (
     "needs an offset, such as Z or +02:00: a time without one means different moments in different places "
     "(for a local time use run_at_local with timezone)"
@@ -40,9 +42,9 @@ def parse_moment(value: Any) -> datetime:
     if offset[1]:
         shift = timedelta(hours=int(offset[2]), minutes=int(offset[3])) * (1 if offset[1] == "+" else -1)
     try:
-        return _moment(local).replace(tzinfo=timezone(shift)).astimezone(UTC)
+        return _in_calendar(_moment(local).replace(tzinfo=timezone(shift)).astimezone(UTC))
     except OverflowError:
-        raise FieldError("lies outside the years 1 to 9999") from None
+        raise FieldError(_OUTSIDE) from None
 
 
 def parse_local(value: Any) -> datetime:
@@ -68,9 +70,16 @@ def in_zone(local: datetime, zone: ZoneInfo) -> datetime:
     fold=0 says just that: in a gap the offset from before it applies (PEP 495). Raises FieldError beyond the calendar.
     """
     try:
-        return local.replace(tzinfo=zone, fold=0).astimezone(UTC)
+        return _in_calendar(local.replace(tzinfo=zone, fold=0).astimezone(UTC))
     except OverflowError:
-        raise FieldError("lies outside the years 1 to 9999") from None
+        raise FieldError(_OUTSIDE) from None
+
+
+def _in_calendar(moment: datetime) -> datetime:
+    """Not on the first and the last day: asyncpg takes their ends for infinities, and other zones have no such day."""
+    if not _FIRST <= moment < _LAST:
+        raise FieldError(_OUTSIDE)
+    return moment
 
 
 def show_moment(moment: datetime) -> str:

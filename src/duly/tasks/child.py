@@ -37,13 +37,18 @@ class Child:
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._context: Context | None = None
         self._stop_async: Any = None
+        self._pid = os.getpid()
+        os.register_at_fork(after_in_child=self._forked)
 
     def run(self) -> None:
         """Until the worker closes the socket."""
         threading.Thread(target=self._read, name="duly-wire", daemon=True).start()
         while True:
             job = self._jobs.get()
-            self._send(outcome_to_wire(self._outcome(job), KIND_PREFIX + job.task))
+            outcome = outcome_to_wire(self._outcome(job), KIND_PREFIX + job.task)
+            if os.getpid() != self._pid:  # job code has forked, and this is its copy of us: it answers for nobody
+                os._exit(0)
+            self._send({**outcome, **_token(job.job_id, job.attempt)})
 
     def _outcome(self, job: Job) -> Outcome:
         context = Context(
@@ -74,11 +79,17 @@ class Child:
         return await running
 
     def _on_progress(self, context: Context, progress: Progress) -> None:
-        self._send({"share": progress.share, "message": progress.message})
+        told = {"share": progress.share, "message": progress.message}
+        self._send({**told, **_token(str(context.job_id), context.attempt)})
 
     def _send(self, message: dict[str, Any]) -> None:
         with self._writing:
             self._sock.sendall(pack(message))
+
+    def _forked(self) -> None:
+        """In a process that job code forks: it does not read our jobs, and ends with us."""
+        self._sock.close()
+        _die_with_the_worker()
 
     def _read(self) -> None:
         with suppress(OSError, ValueError):
@@ -98,6 +109,10 @@ class Child:
         if stop_async is not None:
             with suppress(RuntimeError):  # its loop has ended just now
                 stop_async()
+
+
+def _token(job_id: str, attempt: int) -> dict[str, Any]:
+    return {"job_id": job_id, "attempt": attempt}
 
 
 def find_task(module: str, function: str, name: str) -> Task[Any, Any, Any]:

@@ -115,6 +115,8 @@ class Process:
             await self._writer.drain()
             while True:
                 message = await read(self._reader)
+                if (message.get("job_id"), message.get("attempt")) != (job.job_id, job.attempt):
+                    raise NonsenseError("an answer to another job")
                 if "outcome" in message:
                     return outcome_from_wire(message)
                 on_progress(_progress(message))

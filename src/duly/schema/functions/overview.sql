@@ -12,7 +12,7 @@ begin
     return v_live.closed || array(select generate_series(v_live.upwards_from, (select c.last_value from duly.segment_current c)));
 end $$;
 
--- The next lane of an account with due work after p_after; null if there is none. One index probe per live segment.
+-- The next lane of an account with due work after p_after; null if there is none.
 create function duly.next_lane(p_live bigint[], p_account integer, p_after bigint) returns bigint
 language plpgsql stable
 as $$

@@ -9,12 +9,15 @@ as $$
 begin
     for i in 1 .. 3 loop
         select p.account_id, p.id into account_id, project_id
-        from duly.account a join duly.project p on p.account_id = a.id and p.name = 'tasks' where a.name = 'default';
+        from duly.account a join duly.project p on p.account_id = a.id and p.name = 'tasks' and p.deleted_at is null
+        where a.name = 'default' and a.deleted_at is null;
         exit when found;
         insert into duly.account (public_id, name) select duly.uuid7(), 'default'
-        where not exists (select from duly.account a where a.name = 'default') on conflict (name) do nothing;
+        where not exists (select from duly.account a where a.name = 'default' and a.deleted_at is null)
+        on conflict (name) where deleted_at is null do nothing;
         insert into duly.project (public_id, account_id, name)
-        select duly.uuid7(), a.id, 'tasks' from duly.account a where a.name = 'default' on conflict (account_id, name) do nothing;
+        select duly.uuid7(), a.id, 'tasks' from duly.account a where a.name = 'default' and a.deleted_at is null
+        on conflict (account_id, name) where deleted_at is null do nothing;
     end loop;
     if account_id is null then   -- made by a rival that this transaction's snapshot does not see
         raise exception 'the project of tasks was made by a concurrent transaction' using errcode = '40001', hint = 'run the transaction again';

@@ -390,10 +390,10 @@ create table duly.schedule (
     cron         text,
     timezone     text,
     every        interval    check (every >= interval '1 second'),
-    at           timestamptz,
-    anchor_at    timestamptz not null,                -- intervals are counted from here
-    start_at     timestamptz,
-    end_at       timestamptz,
+    at           timestamptz check (isfinite(at)),
+    anchor_at    timestamptz not null check (isfinite(anchor_at)),   -- intervals are counted from here
+    start_at     timestamptz check (isfinite(start_at)),
+    end_at       timestamptz check (isfinite(end_at)),
     most_fires   integer     check (most_fires > 0),
     missed       text        not null check (missed in ('skip', 'one', 'all')),
     missed_limit integer     not null check (missed_limit > 0),
