@@ -15,7 +15,7 @@ from duly.upkeep import Upkeep
 from duly.worker import Wakeups
 from observe.conftest import Value
 from support.engine import Engine, settled, settled_attempt
-from support.sessions import until, until_true
+from support.sessions import held_up, somebody_waits, until, until_true
 from support.working import Holding, state_becomes, working
 
 SECOND = timedelta(seconds=1)
@@ -114,14 +114,17 @@ async def test_expired_leases_are_told(
 async def test_slots_are_told_while_jobs_run(
     database: Database, database_url: str, registry: CollectorRegistry, value: Value
 ) -> None:
-    """Utilisation is what is used over what there is."""
+    """Utilisation is what is used over what there is; what a claim asks for is not used."""
     seen = WorkMetrics(registry)
     engine = await Engine.start(database)
     handler = Holding()
     async with working(database, database_url, {"k": handler}, concurrency=5, observer=seen) as it:
         seen.watch_slots(5, lambda: it.worker.held)
         assert value("duly_worker_slots") == 5
-        [one, two] = await engine.enqueue(2)
+        async with held_up(database_url, "lease"):
+            [one, two] = await engine.enqueue(2)
+            await somebody_waits(database)
+            assert value("duly_worker_slots_used") == 0
         await until_true(lambda: len(handler.started) == 2)
         await until_true(lambda: value("duly_worker_slots_used") == 2)
         handler.go.set()

@@ -98,8 +98,8 @@ class Worker:
 
     @property
     def held(self) -> int:
-        """Slots in use: jobs that run, and outcomes on their way to the database."""
-        return self._slots.taken
+        """Slots in use: jobs that run, and outcomes on their way to the database; not what a claim asks for."""
+        return len(self._held())
 
     @property
     def fenced(self) -> bool:
