@@ -38,8 +38,8 @@ _FILL = """
             jsonb_build_object('url', 'https://host-' || m.n % 50 || '.example.com/hook', 'method', 'POST'),
             convert_to(repeat('x', 100), 'utf8'), m.at from made m
     ), ended as (
-        insert into duly.outcome (job_id, state, reason, attempt, final_attempt, finished_at)
-        select m.id, case when m.n % 50 = 0 then 'dead' else 'succeeded' end,
+        insert into duly.outcome (job_id, account_id, state, reason, attempt, final_attempt, finished_at)
+        select m.id, $1, case when m.n % 50 = 0 then 'dead' else 'succeeded' end,
             case when m.n % 50 = 0 then 'permanent' end, 1, 8, m.at from made m
     )
     insert into duly.attempt (job_id, number, worker_id, trigger, started_at, finished_at, outcome, status_code, error)

@@ -7,7 +7,8 @@ The house, from the pure core outwards; imports point up this list, never down (
     upkeep    promote, rescue, segments  http      one stored request in, one outcome out
     tasks     Python functions as jobs   receiving the other end of a delivery
     service   accounts, keys, secrets    api       REST
-    dashboard pages for people           embedded  a private PostgreSQL
+    dashboard pages for people           observe   metrics, traces, doctor
+    embedded  a private PostgreSQL
     cli       the `duly` command
 """
 

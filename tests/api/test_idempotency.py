@@ -15,7 +15,7 @@ from api.harness import TARGET, Api, Worker, assert_problem, new_api
 from duly.api import ApiServer, ApiSettings, create_app
 from duly.http import EgressPolicy
 from duly.queue import Database, IdempotencyKey, conservation, forget_idempotency, take_idempotency_key
-from duly.service import Keyring
+from duly.service import NO_KEYRING, Keyring
 from duly.service.keyring import new_key
 from duly.upkeep import Upkeep
 from duly.worker import Wakeups
@@ -29,7 +29,7 @@ POLICY = EgressPolicy.parse(allow_loopback=True)
 @asynccontextmanager
 async def served(database: Database, keyring: Keyring | None = None, api: Api | None = None) -> AsyncIterator[Api]:
     """Another API process of the same project."""
-    app = create_app(database, POLICY, ApiSettings(), **({} if keyring is None else {"keyring": keyring}))
+    app = create_app(database, POLICY, ApiSettings(), keyring=keyring or NO_KEYRING)
     server = ApiServer(app)
     host, port = await server.start("127.0.0.1", 0)
     async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=30) as client:

@@ -135,6 +135,9 @@ class Running:
         self.process.wait(LIMIT_S)
 
 
+ACCEPTED = ("--accept", "settings.fsync", "--accept", "settings.full_page_writes")
+"""What the doctor finds at the tests' own server, which need not survive a crash of the machine."""
+
 Starter = Callable[..., Running]
 """Start a command: its words, and settings for its environment by keyword."""
 

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import pytest
 
-from cli.harness import command, duly, environment, put_job, run_by_hand, sql, state_of
+from cli.harness import ACCEPTED, command, duly, environment, put_job, run_by_hand, sql, state_of
 from duly.model import Unique
 
 
@@ -130,15 +130,23 @@ def test_an_account_without_a_name_may_redrive(database_url: str) -> None:
 def test_the_doctor_finds_what_is_broken(database_url: str) -> None:
     """No worker: a finding. With one the system is sound. A job that is nowhere: a finding again, and exit code 1."""
     given = ["--database-url", database_url]
-    alone = duly("doctor", *given)
+    alone = duly("doctor", *given, *ACCEPTED)
     assert (alone.code, "! no worker is alive" in alone.out) == (1, True), alone
     sql(database_url, "select duly.register('w', '{http}', null, 1, 3600)")
     job_id = put_job(database_url)
-    sound = duly("doctor", "--json", *given)
-    assert (sound.code, sound.json["findings"], sound.err) == (0, [], "")
-    assert (sound.json["conservation"]["jobs"], sound.json["conservation"]["ready"]) == (1, 1)
+    sound = duly("doctor", "--json", *given, *ACCEPTED)
+    assert (sound.code, sound.err) == (0, "")
+    assert {finding["code"] for finding in sound.json["findings"]} == set(sound.json["accepted"])
+    ledger = sound.json["seen"]["conservation"]
+    assert (ledger["jobs"], ledger["ready"]) == (1, 1)
+    assert duly("doctor", *given).code == 1
+    late = "update duly.ready set run_at = now() - interval '1 hour' returning 1"
+    sql(database_url, late)
+    warned = duly("doctor", *given, *ACCEPTED)
+    assert (warned.code, "? a job has been due for 36" in warned.out) == (3, True), warned
+    assert duly("doctor", *given, *ACCEPTED, "--accept", "late").code == 0
     sql(database_url, "delete from duly.ready where job_id = $1", UUID(job_id))
-    broken = duly("doctor", *given)
+    broken = duly("doctor", *given, *ACCEPTED)
     assert broken.code == 1, broken
     assert "! jobs nowhere: 1" in broken.out
     assert "Traceback" not in broken.err

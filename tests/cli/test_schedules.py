@@ -86,7 +86,9 @@ def test_the_doctor_tells_of_schedules_that_do_not_fire(database_url: str, tmp_p
     file.write_text(json.dumps([{"name": n, "cron": "@hourly", "job": {"url": "https://example.com/"}} for n in "ab"]))
     at = ("--database-url", database_url)
     assert duly("schedules", "apply", file, *at).code == 0
-    assert not [finding for finding in duly("doctor", "--json", *at).json["findings"] if "schedules" in finding]
+    before = duly("doctor", "--json", *at).json
+    assert not [finding for finding in before["findings"] if finding["code"].startswith("schedules")]
+    assert before["seen"]["schedules"]["active"] == 2
     sql(
         database_url,
         """update duly.schedule_turn set next_fire_at = now() - interval '1 hour', look_at = now() - interval '1 hour'
@@ -99,6 +101,8 @@ def test_the_doctor_tells_of_schedules_that_do_not_fire(database_url: str, tmp_p
     )
     done = duly("doctor", "--json", *at)
     assert done.code == 1
-    told = " ".join(done.json["findings"])
-    assert "1 schedules should have fired and did not" in told
-    assert "1 schedules are parked" in told
+    told = {finding["code"]: finding for finding in done.json["findings"]}
+    assert told["schedules.overdue"]["severity"] == "critical"
+    assert "1 schedules should have fired and did not" in told["schedules.overdue"]["what"]
+    assert told["schedules.parked"]["what"] == "1 schedules are parked"
+    assert "schedules: active 1, paused 0, parked 1" in duly("doctor", *at).out

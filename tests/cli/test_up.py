@@ -74,9 +74,10 @@ def test_credentials_are_for_the_owner_alone_and_complete(up: Up) -> None:
     """credentials.json has mode 0600 and says where the API is, with which key, and where the database is."""
     file = up.home / "credentials.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert set(up.credentials) == {"url", "api_key", "database_url"}
+    assert set(up.credentials) == {"url", "api_key", "admin_key", "database_url"}
     assert up.credentials["url"] == f"http://127.0.0.1:{up.port}"
     assert up.credentials["api_key"].startswith("duly_")
+    assert up.credentials["admin_key"].startswith("duly_")
     assert up.credentials["database_url"].startswith("postgresql://")
     assert [path.name for path in up.home.iterdir() if path.name.startswith(".credentials")] == []
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from cli.harness import Client, Starter, Target, free_port, new_key
+from cli.harness import Client, Starter, Target, duly, free_port, new_key
 from duly.model import uuid7_time
 from support.clocks import clocks_in
 
@@ -38,3 +38,10 @@ def test_jobs_are_made_and_signed_by_the_clock_of_the_database(
     assert abs(target.timestamps[0] - time.time()) < 5
     client.close()
     assert (worker.stop().code, api.stop().code) == (0, 0)
+
+
+def test_the_doctor_says_that_the_clock_is_wrong(database_url: str, tmp_path: Path) -> None:
+    """By how much, and which way."""
+    clock = clocks_in(tmp_path)(timedelta(minutes=-30)).environment
+    said = duly("doctor", "--database-url", database_url, **clock)
+    assert "? this machine's clock is 1800.0 s behind the database's  [clock]" in said.out, said

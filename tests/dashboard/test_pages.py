@@ -85,7 +85,7 @@ async def test_jobs_are_listed_and_filtered_as_in_the_api(api: Api, worker: Work
     assert made[0]["id"] in page
     assert made[1]["id"] not in page
     assert "No job matches" in await visitor.get("/jobs?queue=none")
-    assert "must be one of" in await visitor.get("/jobs?state=bogus", 422)
+    assert "must be one or more of" in await visitor.get("/jobs?state=bogus", 422)
     assert "is not a cursor" in await visitor.get("/jobs?cursor=x", 422)
     assert made[0]["id"] in await visitor.get("/jobs?unknown=1&queue=")
     for _ in range(50):

@@ -68,14 +68,6 @@ async def test_a_server_too_old_is_refused() -> None:
         await migrate(old)
 
 
-async def test_health_is_told(database: Database) -> None:
-    """Version, segments, dead rows, the oldest snapshot and the days ahead."""
-    health = await queue.health(database)
-    assert health.days_ahead >= 1
-    assert health.ready_segments >= 1
-    assert health.up_seconds > 0
-
-
 async def test_a_step_that_fails_is_tried_again() -> None:
     """Because the database is away, or refuses: after a pause, until it works."""
     calls: list[str] = []

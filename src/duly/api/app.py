@@ -43,6 +43,7 @@ from duly.api.settings import ApiSettings
 from duly.http import EgressPolicy
 from duly.queue import Database, DatabaseClock
 from duly.service import NO_KEYRING, Allowances, Creator, Gatekeeper, Keyring
+from duly.service.creating import Carry
 from duly.service.listening import EventHub
 from duly.service.schedule_watch import ScheduleWatch
 from duly.upkeep.running import every
@@ -76,13 +77,18 @@ _ROUTES = (
 
 
 def create_app(
-    database: Database, policy: EgressPolicy, settings: ApiSettings, *, keyring: Keyring = NO_KEYRING
+    database: Database,
+    policy: EgressPolicy,
+    settings: ApiSettings,
+    *,
+    keyring: Keyring = NO_KEYRING,
+    carry: Carry | None = None,
 ) -> FastAPI:
     """Build the API on an open database. Whoever serves it runs its lifespan: its end answers what is in flight.
 
-    With a keyring, header values and bodies are stored sealed.
+    With a keyring, header values and bodies are stored sealed. `carry` has jobs belong to the trace of their request.
     """
-    creator = Creator(database, keyring=keyring)
+    creator = Creator(database, keyring=keyring, carry=carry)
     services = Services(
         database,
         policy,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from duly.api import ApiServer, ApiSettings, create_app
+from duly.cli.observing import NOTHING, Observed
 from duly.dashboard import install_dashboard
 from duly.http import EgressPolicy
 from duly.queue import Database
@@ -14,11 +16,17 @@ from duly.service import Keyring
 
 @asynccontextmanager
 async def serving(
-    db: Database, policy: EgressPolicy, host: str, port: int, keyring: Keyring
+    db: Database, policy: EgressPolicy, host: str, port: int, keyring: Keyring, watched: Observed = NOTHING
 ) -> AsyncIterator[tuple[str, int]]:
     """Serve the API and the dashboard while the block runs; the address that was bound."""
-    app = create_app(db, policy, ApiSettings(), keyring=keyring)
-    install_dashboard(app)
+    tracing, metrics = watched.tracing, watched.metrics
+    api = create_app(db, policy, ApiSettings(), keyring=keyring, carry=None if tracing is None else tracing.carry)
+    install_dashboard(api)
+    app: Any = api
+    if tracing is not None:
+        app = tracing.around(app)
+    if metrics is not None and metrics.requests is not None:
+        app = metrics.requests.around(app)
     server = ApiServer(app)
     bound = await server.start(host, port)
     try:

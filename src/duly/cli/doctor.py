@@ -1,41 +1,33 @@
-"""`duly doctor`: does the ledger add up, and is the database in good health?"""
+"""`duly doctor`: is everything well, and if not, what does it mean and what is to be done?"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 
 from duly.cli.console import print_json, say
 from duly.cli.keyrings import keyring_if_needed
 from duly.cli.options import AsJson, DatabaseUrl, EncryptionKeys, Home, NoEncryption, Schema, found_database_url
-from duly.cli.parts import open_database
 from duly.cli.stopping import run_loop
-from duly.queue import (
-    Conservation,
-    Health,
-    ScheduleHealth,
-    WorkerView,
-    conservation,
-    health,
-    list_workers,
-    schedule_health,
-    unfinished_by_key,
-)
-from duly.schema import DEFAULT_SCHEMA
+from duly.observe.examining import LEDGER_LIMIT, Examination, examine
+from duly.observe.finding import Finding, counted, worst
+from duly.observe.findings import findings
+from duly.queue import Database
+from duly.schema import DEFAULT_SCHEMA, verify
+
+_CODES = {"critical": 1, "warning": 3, "note": 0, None: 0}
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
-    """What the doctor saw, and each finding with what to do. `keys`: unfinished jobs by the key that they need."""
+class Report:
+    """What the doctor found, and what it saw. `accepted`: codes of findings that do not count."""
 
-    health: Health
-    conservation: Conservation
-    workers: list[WorkerView]
-    schedules: ScheduleHealth
-    keys: dict[str, int]
-    findings: list[str]
+    findings: list[Finding]
+    accepted: list[str]
+    seen: Examination
 
 
 def doctor(
@@ -44,85 +36,83 @@ def doctor(
     schema: Schema = DEFAULT_SCHEMA,
     encryption_keys: EncryptionKeys = None,
     no_encryption: NoEncryption = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out the ledger, which reads every job.")] = False,
+    accept: Annotated[
+        list[str],
+        typer.Option("--accept", help="A finding, by its code, that does not count. Repeatable.", show_default=False),
+    ] = [],  # noqa: B006  typer reads the default, nobody changes it
     as_json: AsJson = False,
 ) -> None:
-    """Check the conservation of jobs and the database's health. Exits with 1 if something is wrong."""
+    """Check the ledger, the database, the workers and what lies between them.
+
+    Exits with 0 if all is well (notes may stand), 1 if something is critical or cannot be examined at all, 3 for
+    warnings.
+    """
     url = found_database_url(database_url, home)
     keyring = keyring_if_needed(encryption_keys, no_encryption, home)
     known = keyring.ids if keyring.ids or no_encryption else None
 
-    async def main() -> Examination:
-        async with open_database(url, schema, max_size=2, name="duly-doctor") as db:
-            state, ledger, workers = await health(db), await conservation(db), await list_workers(db)
-            schedules, keys = await schedule_health(db), await unfinished_by_key(db)
-        found = findings(state, ledger, workers) + schedule_findings(schedules)
-        found += [] if known is None else missing_keys(keys, known)
-        return Examination(state, ledger, workers, schedules, keys, found)
+    async def main() -> Report:
+        async with await Database.open(url, schema=schema, max_size=2, name="duly-doctor", limit=LEDGER_LIMIT) as db:
+            async with db.session() as session:
+                await verify(session.connection, schema)
+            seen = await examine(db, url, with_ledger=not quick)
+        return Report(findings(seen, known), sorted(accept), seen)
 
-    seen = run_loop(main)
+    report = run_loop(main)
     if as_json:
-        print_json(seen)
+        print_json(report)
     else:
-        _show(seen)
-    if seen.findings:
-        raise typer.Exit(1)
-
-
-def findings(state: Health, ledger: Conservation, workers: list[WorkerView]) -> list[str]:
-    """One sentence for each thing that is wrong: what, which, what to do."""
-    found = [
-        f"{name.replace('_', ' ')}: {count} (the ledger does not add up: keep the database as it is, and report this)"
-        for name, count in ledger.faults.items()
-    ]
-    if state.oldest_snapshot_seconds > 600:
-        found.append(
-            f"a snapshot has been held for {state.oldest_snapshot_seconds:.0f} s by {state.oldest_snapshot_holder}: "
-            "vacuum cannot clean up behind it; end it if nobody needs it"
-        )
-    if not any(worker.alive for worker in workers):
-        found.append("no worker is alive: jobs wait; start `duly worker`")
-    if state.days_ahead < 1:
-        found.append("tomorrow's partitions are missing: no upkeep runs; start a worker or run `duly migrate`")
-    return found
-
-
-def schedule_findings(schedules: ScheduleHealth) -> list[str]:
-    """One sentence for schedules that should have fired and did not, one for those that cannot."""
-    found = []
-    if schedules.overdue:
-        found.append(
-            f"{schedules.overdue} schedules should have fired and did not, one of them for "
-            f"{schedules.most_late.total_seconds():.0f} s: see that workers run, and what they log"
-        )
-    if schedules.parked:
-        found.append(
-            f"{schedules.parked} schedules are parked, since they cannot fire as they are: "
-            "`duly schedules list` says why; mend them, then `duly schedules resume`"
-        )
-    return found
-
-
-def missing_keys(keys: Mapping[str, int], known: Collection[str]) -> list[str]:
-    """One sentence for each key that jobs wait for and the ring does not have."""
-    return [
-        f"encryption key {key_id} is missing: {jobs} unfinished jobs need it; add it behind the first"
-        for key_id, jobs in keys.items()
-        if key_id not in known
-    ]
+        _show(report.seen)
+        _tell(report.findings, accept)
+    code = _CODES[worst(report.findings, accept)]
+    if code:
+        raise typer.Exit(code)
 
 
 def _show(seen: Examination) -> None:
-    ledger = seen.conservation
-    say(f"PostgreSQL {seen.health.server_version}, up {seen.health.up_seconds:.0f} s")
-    say(
-        f"jobs {ledger.jobs}: scheduled {ledger.scheduled}, ready {ledger.ready}, running {ledger.running}, "
-        f"succeeded {ledger.succeeded}, dead {ledger.dead}, cancelled {ledger.cancelled}"
-    )
-    say(f"live segments: ready {seen.health.ready_segments}, lease {seen.health.lease_segments}")
-    say(f"dead rows: ready {seen.health.ready_dead_rows}, lease {seen.health.lease_dead_rows}")
-    say(f"oldest snapshot: {seen.health.oldest_snapshot_seconds:.0f} s")
+    if seen.server is not None:
+        server = seen.server
+        say(
+            f"PostgreSQL {server.version}, up {server.up_seconds:.0f} s, "
+            f"{server.connections} of {server.max_connections} connections"
+        )
+    if seen.conservation is not None:
+        ledger = seen.conservation
+        say(
+            f"jobs {ledger.jobs}: scheduled {ledger.scheduled}, ready {ledger.ready}, running {ledger.running}, "
+            f"succeeded {ledger.succeeded}, dead {ledger.dead}, cancelled {ledger.cancelled}"
+        )
+        say("the ledger adds up" if ledger.holds else "the ledger does not add up")
+    if seen.figures is not None:
+        figures = seen.figures
+        say(f"live segments: ready {figures.ready_segments}, lease {figures.lease_segments}")
+        say(f"dead rows: ready {figures.ready_dead_rows}, lease {figures.lease_dead_rows}")
+        say(f"oldest due job: {figures.oldest_due_seconds or 0:.0f} s")
+    say(f"oldest snapshot: {max((holder.seconds or 0 for holder in seen.holders), default=0):.0f} s")
     say(f"workers alive: {sum(worker.alive for worker in seen.workers)}")
-    say(f"schedules: active {seen.schedules.active}, paused {seen.schedules.paused}, parked {seen.schedules.parked}")
-    say("the ledger adds up" if ledger.holds else "the ledger does not add up")
-    for finding in seen.findings:
-        say(f"! {finding}")
+    if seen.schedules is not None:
+        it = seen.schedules
+        say(f"schedules: active {it.active}, paused {it.paused}, parked {it.parked}")
+    for key_id, jobs in seen.keys.items():
+        say(f"encryption key {key_id}: {jobs} unfinished jobs")
+
+
+def _tell(found: Collection[Finding], accepted: Collection[str]) -> None:
+    for finding in found:
+        say()
+        say(f"{_MARKS[finding.severity]} {finding.what}  [{finding.code}]")
+        say(f"  {finding.means}")
+        say(f"  {finding.do}")
+        if finding.code in accepted:
+            say("  (accepted)")
+    say()
+    number = counted(found)
+    say(
+        f"{number['critical']} critical, {number['warning']} warnings, {number['note']} notes"
+        if found
+        else "all is well"
+    )
+
+
+_MARKS = {"critical": "!", "warning": "?", "note": "-"}

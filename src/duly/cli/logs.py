@@ -40,6 +40,12 @@ class _JsonLines(_Fields):
         return json.dumps(entry, ensure_ascii=False, default=str)
 
 
+def add_to_every_line(fields: logging.Filter) -> None:
+    """Have a filter see each record, and add fields to it, before it is written."""
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(fields)
+
+
 def set_up_logs(form: str, verbose: bool) -> None:
     """Send the logs to stderr. Raises InvalidInputError for an unknown format."""
     if form not in ("text", "json"):

@@ -132,6 +132,24 @@ BreakerLongestPause = Annotated[
 Account = Annotated[
     str, typer.Option("--account", help="The account, and its project of the same name; made if it is not there.")
 ]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        envvar="DULY_METRICS_PORT",
+        min=0,
+        max=65535,
+        help="Serve /metrics for Prometheus on this port.",
+        show_default="off",
+    ),
+]
+MetricsHost = Annotated[
+    str, typer.Option("--metrics-host", envvar="DULY_METRICS_HOST", help="Address to serve /metrics on.")
+]
+Traces = Annotated[
+    bool,
+    typer.Option("--traces", envvar="DULY_TRACES", help="Send traces by OTLP, to where the OTEL_* variables say."),
+]
 LogFormat = Annotated[str, typer.Option("--log-format", envvar="DULY_LOG_FORMAT", help="text or json.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, not only what goes wrong.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -6,14 +6,15 @@ The API is in `api_part`, so that a worker does not load it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from duly.cli.delivering import sealed_delivery
+from duly.cli.observing import NOTHING, Observed
 from duly.http import BreakerSettings, Deliverer, EgressPolicy, EgressProxy
 from duly.model.jobs import ClaimedJob
 from duly.model.outcomes import Outcome
@@ -29,9 +30,12 @@ from duly.tasks.running import Runtime
 from duly.tasks.worker import Serving, run_workers
 from duly.upkeep import Upkeep
 from duly.upkeep.running import every
-from duly.worker import Handler, Wakeups
+from duly.worker import Handler, Wakeups, Worker
 from duly.worker.runtime import Drained
 from duly.worker.waiting import first_of
+
+if TYPE_CHECKING:
+    from duly.observe.tracing import Tracing
 
 _OTHERS_END_S = 1.0
 
@@ -69,12 +73,15 @@ async def work(
     draining: asyncio.Event,
     aborting: asyncio.Event,
     started: asyncio.Event | None = None,
+    watched: Observed = NOTHING,
 ) -> Drained:
     """Run workers for HTTP jobs (by `policy`, which may be None without them) and tasks, and the upkeep, until
     `draining`; then drain.
 
     Raises InvalidInputError if the pool of `db` is too small for them (see `connections_for`).
     """
+    metrics = watched.metrics
+    observer = None if metrics is None else metrics.work
     wakeups = Wakeups(url, db.schema, db.trouble)
     ended = asyncio.Event()
     clock = DatabaseClock(db)
@@ -82,12 +89,16 @@ async def work(
         handlers: dict[str, Handler] = {}
         parts: list[Callable[[asyncio.Event], Coroutine[Any, Any, None]]] = [
             wakeups.run,
-            Upkeep(db, wakeups, settings.retention).run,
+            Upkeep(db, wakeups, settings.retention, *([] if observer is None else [observer.rescued])).run,
         ]
         if settings.http:
             assert policy is not None, "HTTP jobs need an egress policy"
             breaker = Breaker(db, settings.breaker)
-            handlers[KIND] = await stack.enter_async_context(_delivering(db, policy, settings, breaker, clock))
+            if metrics is not None and metrics.breakers is not None:
+                metrics.breakers.watch(breaker)
+            handlers[KIND] = await stack.enter_async_context(
+                _delivering(db, policy, settings, breaker, clock, watched.tracing)
+            )
             parts += [
                 breaker.run,
                 Firer(db, keyring=settings.keyring, policy=policy).run,
@@ -102,13 +113,21 @@ async def work(
             handlers |= runtime.handlers()
             process_handlers = runtime.process_handlers()
             parts.append(partial(_until_unhealthy, runtime, draining))
-        configs = settings.serving.configs(handlers, process_handlers)
+        configs = [
+            replace(config, observer=observer) for config in settings.serving.configs(handlers, process_handlers)
+        ]
+
+        def watch(engines: Sequence[Worker]) -> None:
+            if observer is not None:
+                slots = sum(config.concurrency for config in configs)
+                observer.watch_slots(slots, lambda: sum(engine.held for engine in engines))
+
         if started is not None:
             started.set()
         async with asyncio.TaskGroup() as group:
             others = {group.create_task(part(ended)) for part in parts}
             try:
-                drained = await run_workers(configs, db, url, wakeups, draining, aborting)
+                drained = await run_workers(configs, db, url, wakeups, draining, aborting, watch=watch)
             finally:
                 ended.set()
                 await asyncio.wait(others, timeout=_OTHERS_END_S)
@@ -120,10 +139,23 @@ async def work(
 
 @asynccontextmanager
 async def _delivering(
-    db: Database, policy: EgressPolicy, settings: WorkerSettings, breaker: Breaker, clock: DatabaseClock
+    db: Database,
+    policy: EgressPolicy,
+    settings: WorkerSettings,
+    breaker: Breaker,
+    clock: DatabaseClock,
+    tracing: Tracing | None,
 ) -> AsyncIterator[Handler]:
-    async with Deliverer(policy, ca_file=settings.ca_file, proxy=settings.proxy, clock=clock.now) as deliverer:
+    async with Deliverer(
+        policy,
+        ca_file=settings.ca_file,
+        proxy=settings.proxy,
+        clock=clock.now,
+        trace=None if tracing is None else tracing.headers,
+    ) as deliverer:
         send = sealed_delivery(deliverer, SigningSecrets(db, keyring=settings.keyring), settings.keyring)
+        if tracing is not None:
+            send = tracing.attempts(send)
 
         async def deliver(job: ClaimedJob) -> Outcome:
             return await breaker.deliver(job, lambda: send(job))

@@ -16,6 +16,7 @@ from duly.cli.apps import found_apps
 from duly.cli.console import note
 from duly.cli.keyrings import found_keyring
 from duly.cli.logs import set_up_logs
+from duly.cli.observing import ObservationSettings, observed
 from duly.cli.options import (
     Allow,
     AllowPort,
@@ -34,10 +35,13 @@ from duly.cli.options import (
     Keep,
     KeepDead,
     LogFormat,
+    MetricsHost,
+    MetricsPort,
     NoEncryption,
     Port,
     Proxy,
     Schema,
+    Traces,
     Verbose,
     found_database_url,
     read_breaker,
@@ -46,7 +50,7 @@ from duly.cli.options import (
 from duly.cli.own import all_own_addresses
 from duly.cli.parts import WorkerSettings, open_database, work
 from duly.cli.stopping import Stop, run_loop
-from duly.cli.supervising import is_supervised, supervise, until_orphaned
+from duly.cli.supervising import is_supervised, own_number, supervise, until_orphaned
 from duly.http import EgressPolicy, EgressProxy
 from duly.model.errors import InvalidInputError
 from duly.model.jobs import QUEUE_NAME
@@ -70,10 +74,14 @@ def api(
     egress_proxy: Proxy = None,
     encryption_keys: EncryptionKeys = None,
     no_encryption: NoEncryption = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    traces: Traces = False,
     log_format: LogFormat = "text",
     verbose: Verbose = False,
 ) -> None:
     """Serve the REST API."""
+    observation = ObservationSettings(metrics_host, metrics_port, traces)
     set_up_logs(log_format, verbose)
     url = found_database_url(database_url, home)
     keyring = found_keyring(encryption_keys, no_encryption, home)
@@ -83,10 +91,13 @@ def api(
     async def main() -> None:
         stop = Stop()
         EgressPolicy.parse(allow, deny, allow_port)  # what is wrong with it is said before anything else happens
-        async with open_database(url, schema, max_size=10, name="duly-api") as db:
-            own = await all_own_addresses(db, url, [(host, port)], proxy)
+        async with (
+            open_database(url, schema, max_size=10, name="duly-api") as db,
+            observed(db, url, observation, "api") as watched,
+        ):
+            own = await all_own_addresses(db, url, [(host, port), *observation.listeners], proxy)
             policy = EgressPolicy.parse(allow, deny, allow_port, own)
-            async with serving(db, policy, host, port, keyring) as (bound_host, bound_port):
+            async with serving(db, policy, host, port, keyring, watched) as (bound_host, bound_port):
                 note(f"API on http://{bound_host}:{bound_port}")
                 await stop.draining.wait()
 
@@ -150,10 +161,14 @@ def worker(
     breaker_over: BreakerOver = "10s",
     breaker_pause: BreakerPause = "10s",
     breaker_longest_pause: BreakerLongestPause = "10m",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    traces: Traces = False,
     log_format: LogFormat = "text",
     verbose: Verbose = False,
 ) -> None:
     """Run a worker: deliver HTTP jobs or run tasks, and do the upkeep."""
+    observation = ObservationSettings(metrics_host, metrics_port, traces, processes, own_number())
     set_up_logs(log_format, verbose)
     url = found_database_url(database_url, home)
     has_http = not app if http is None else http
@@ -189,10 +204,13 @@ def worker(
         stop = Stop(lambda: note("draining; once more to abort"))
         orphaned = asyncio.create_task(_drain_when_orphaned(stop))
         size = 6 + connections_for(2 + len(serving.queues or ()))
-        async with open_database(url, schema, max_size=size, name="duly-worker") as db:
+        async with (
+            open_database(url, schema, max_size=size, name="duly-worker") as db,
+            observed(db, url, observation, "worker") as watched,
+        ):
             policy = None
             if has_http:
-                own = await all_own_addresses(db, url, [], settings.proxy)
+                own = await all_own_addresses(db, url, observation.listeners, settings.proxy)
                 policy = EgressPolicy.parse(allow, deny, allow_port, own)
             started = asyncio.Event()
 
@@ -202,7 +220,7 @@ def worker(
 
             telling = asyncio.create_task(tell())
             try:
-                drained = await work(db, url, policy, settings, stop.draining, stop.aborting, started)
+                drained = await work(db, url, policy, settings, stop.draining, stop.aborting, started, watched)
             finally:
                 telling.cancel()
                 orphaned.cancel()

@@ -25,6 +25,7 @@ from duly.worker.waiting import first_of
 log = logging.getLogger("duly.cli")
 
 SUPERVISOR = "DULY_SUPERVISOR_PID"
+NUMBER = "DULY_SUPERVISED_NUMBER"
 
 _LOOK_EVERY_S = 0.5
 _QUICK_S = 5.0
@@ -36,6 +37,11 @@ _NOT_WATCHED = frozenset({"__pycache__", "node_modules", "site-packages"})
 def is_supervised() -> bool:
     """Whether this process is one of those."""
     return SUPERVISOR in os.environ
+
+
+def own_number() -> int:
+    """Which of them this process is, counted from 1."""
+    return int(os.environ.get(NUMBER, "1")) if is_supervised() else 1
 
 
 async def until_orphaned() -> None:
@@ -125,7 +131,11 @@ class _Child:
             if reloading is not None:
                 reloading.changed.clear()
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "duly", *sys.argv[1:], env={**os.environ, SUPERVISOR: str(os.getpid())}
+                sys.executable,
+                "-m",
+                "duly",
+                *sys.argv[1:],
+                env={**os.environ, SUPERVISOR: str(os.getpid()), NUMBER: str(self._number)},
             )
             code = await self._ended(reloading)
             if draining.is_set():

@@ -25,6 +25,7 @@ from duly.cli.echo import echo_target
 from duly.cli.keyrings import given_keyring, keyring_of_home
 from duly.cli.logs import set_up_logs
 from duly.cli.migrate import migrated
+from duly.cli.observing import ObservationSettings, observed
 from duly.cli.options import (
     Allow,
     AllowPort,
@@ -37,9 +38,12 @@ from duly.cli.options import (
     Home,
     Host,
     LogFormat,
+    MetricsHost,
+    MetricsPort,
     Port,
     Proxy,
     Schema,
+    Traces,
     Verbose,
     checked_database_url,
     default_home,
@@ -72,6 +76,7 @@ class UpSettings:
     host: str = "127.0.0.1"
     port: int = 8080
     worker: WorkerSettings = field(default_factory=WorkerSettings)
+    observation: ObservationSettings = field(default_factory=ObservationSettings)
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     ports: tuple[str, ...] = ()
@@ -95,6 +100,9 @@ def up(
     ca_file: CaFile = None,
     egress_proxy: Proxy = None,
     encryption_keys: EncryptionKeys = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    traces: Traces = False,
     log_format: LogFormat = "text",
     verbose: Verbose = False,
 ) -> None:
@@ -111,6 +119,7 @@ def up(
             ca_file=ca_file,
             proxy=None if egress_proxy is None else EgressProxy.parse(egress_proxy),
         ),
+        observation=ObservationSettings(metrics_host, metrics_port, traces),
         allow=tuple(allow),
         deny=tuple(deny),
         ports=tuple(allow_port),
@@ -137,21 +146,25 @@ async def run_everything(url: str, settings: UpSettings, server: EmbeddedPostgre
     stop = Stop(lambda: note("draining; once more to abort"))
     done = await migrated(url, settings.schema)
     note(f"schema {settings.schema} is at version {done.after}")
-    async with open_database(url, settings.schema, max_size=10 + connections_for(2), name="duly-up") as db:
+    async with (
+        open_database(url, settings.schema, max_size=10 + connections_for(2), name="duly-up") as db,
+        observed(db, url, settings.observation, "up") as watched,
+    ):
         keyring = settings.worker.keyring
         api_key = await default_key(db, settings.home, keyring)
         admin_key = await operator_key(db, settings.home, keyring)
-        own = await all_own_addresses(db, url, [(settings.host, settings.port)], settings.worker.proxy)
+        listeners = [(settings.host, settings.port), *settings.observation.listeners]
+        own = await all_own_addresses(db, url, listeners, settings.worker.proxy)
         policy = EgressPolicy.parse(settings.allow, settings.deny, settings.ports, own, allow_loopback=True)
         started = asyncio.Event()
         async with (
             echo_target("127.0.0.1", ports_to_try(settings.port)) as echo,
-            serving(db, policy, settings.host, settings.port, keyring) as (host, port),
+            serving(db, policy, settings.host, settings.port, keyring, watched) as (host, port),
         ):
             api_url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
             credentials.write(settings.home, credentials.Credentials(api_url, api_key, url, admin_key))
             working = asyncio.create_task(
-                work(db, url, policy, settings.worker, stop.draining, stop.aborting, started=started)
+                work(db, url, policy, settings.worker, stop.draining, stop.aborting, started=started, watched=watched)
             )
             ready = asyncio.create_task(started.wait())
             await asyncio.wait({working, ready}, return_when=asyncio.FIRST_COMPLETED)

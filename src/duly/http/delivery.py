@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -54,7 +54,8 @@ class Deliverer:
 
     `resolver` None asks the machine's name servers; `ca_file` None trusts the machine's store; `proxy` None dials the
     target itself, another one is the only way out; `clock` gives the time that is signed and that Retry-After dates are
-    compared with.
+    compared with; `trace` gives headers that tell the target which trace the attempt belongs to, and yield to the
+    job's own.
     """
 
     def __init__(
@@ -65,12 +66,14 @@ class Deliverer:
         ca_file: str | Path | None = None,
         proxy: EgressProxy | None = None,
         clock: Callable[[], datetime] = _utc_now,
+        trace: Callable[[], Iterable[tuple[str, str]]] | None = None,
     ) -> None:
         self._policy = policy
         self._given_resolver = resolver
         self._tls = tls_context(ca_file)
         self._proxy = proxy
         self._clock = clock
+        self._trace = trace
 
     async def __aenter__(self) -> Self:
         self._resolver = self._given_resolver or SystemResolver()
@@ -163,6 +166,8 @@ class Deliverer:
             headers.append(("User-Agent", USER_AGENT))
         if request.header("Idempotency-Key") is None:
             headers.append(("Idempotency-Key", job_id))
+        if self._trace is not None and request.header("traceparent") is None:
+            headers += [(name, value) for name, value in self._trace() if request.header(name) is None]
         headers += [
             ("Accept-Encoding", "identity"),
             ("Duly-Job-Id", job_id),

@@ -13,6 +13,7 @@ from duly.queue.control import cancel, redrive, run_now
 from duly.queue.database import Database, Executor, Session
 from duly.queue.enqueue import Enqueued, Owner, enqueue
 from duly.queue.events import Event, events_between
+from duly.queue.figures import Figures, SnapshotHolder, figures, snapshot_holders
 from duly.queue.finding import JobFilter, Page, find_ids, look_at
 from duly.queue.idempotency import (
     IdempotencyKey,
@@ -24,12 +25,10 @@ from duly.queue.idempotency import (
 from duly.queue.inspect import (
     AttemptView,
     Conservation,
-    Health,
     JobView,
     WorkerView,
     conservation,
     get_job,
-    health,
     list_attempts,
     list_jobs,
     list_workers,
@@ -106,8 +105,8 @@ __all__ = [
     "Enqueued",
     "Event",
     "Executor",
+    "Figures",
     "Fire",
-    "Health",
     "IdempotencyKey",
     "JobFilter",
     "JobView",
@@ -128,6 +127,7 @@ __all__ = [
     "ScheduleHealth",
     "Session",
     "Shares",
+    "SnapshotHolder",
     "Step",
     "Taken",
     "Turned",
@@ -147,6 +147,7 @@ __all__ = [
     "end_unread_claims",
     "enqueue",
     "events_between",
+    "figures",
     "find_ids",
     "forget_idempotency",
     "forget_quotas",
@@ -156,7 +157,6 @@ __all__ = [
     "get_queue",
     "give_back",
     "give_back_quota",
-    "health",
     "heartbeat",
     "keys_in_use",
     "list_attempts",
@@ -194,6 +194,7 @@ __all__ = [
     "set_account_weight",
     "set_queue",
     "settle",
+    "snapshot_holders",
     "step_operation",
     "stored_jobs",
     "sweep_keys",

@@ -213,49 +213,6 @@ async def conservation(db: Executor) -> Conservation:
     return Conservation(**dict(row))
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
-    """The database as an operator cares about it. `days_ahead`: days after today whose partitions exist."""
-
-    server_version: str
-    up_seconds: float
-    ready_segments: int
-    lease_segments: int
-    ready_dead_rows: int
-    lease_dead_rows: int
-    oldest_snapshot_seconds: float
-    oldest_snapshot_holder: str | None
-    days_ahead: int
-
-
-_HEALTH = """
-    select current_setting('server_version') as server_version,
-           extract(epoch from clock_timestamp() - pg_postmaster_start_time())::float8 as up_seconds,
-           cardinality((duly.live_segments('ready')).closed) + 1 as ready_segments,
-           cardinality((duly.live_segments('lease')).closed) + 1 as lease_segments,
-           coalesce(pg_stat_get_dead_tuples('duly.ready'::regclass), 0) as ready_dead_rows,
-           coalesce(pg_stat_get_dead_tuples('duly.lease'::regclass), 0) as lease_dead_rows,
-           coalesce(extract(epoch from clock_timestamp() - oldest.since), 0)::float8 as oldest_snapshot_seconds,
-           oldest.holder as oldest_snapshot_holder,
-           (select count(*)::int from generate_series(1, 30) n
-            where to_regclass(to_char((now() at time zone 'utc')::date + n, '"duly.job_"YYYYMMDD')) is not null) as
-            days_ahead
-    from (select 1) one
-    left join lateral (
-        select a.xact_start as since, format('%s, pid %s, %s', a.application_name, a.pid, a.state) as holder
-        from pg_stat_activity a
-        where a.backend_xmin is not null and a.pid <> pg_backend_pid() and a.datname = current_database()
-        order by age(a.backend_xmin) desc, a.xact_start limit 1) oldest on true
-"""
-
-
-async def health(db: Executor) -> Health:
-    """Ask the database how it is."""
-    row = await db.fetchrow(_HEALTH)
-    assert row is not None  # the query always gives one row
-    return Health(**dict(row))
-
-
 async def server_now(db: Executor) -> datetime:
     """The database's clock."""
     now: datetime = await db.fetchval("select clock_timestamp()")

@@ -5,8 +5,9 @@ Jobs are sealed here, before anything is stored (see `sealing`), and take what t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import replace
 from datetime import timedelta
 
 from duly.model import NewJob
@@ -14,10 +15,14 @@ from duly.model.errors import DatabaseBusyError, DatabaseUnavailableError, IdCon
 from duly.queue import Database, Enqueued, Executor, Owner, Session, enqueue, get_job
 from duly.service.coalescing import Bounds, Coalescer
 from duly.service.faults import BatchRefusedError
+from duly.service.jobs import KIND
 from duly.service.keyring import NO_KEYRING, KeyMissingError, Keyring
 from duly.service.queues import QueueDefaults, as_stored
 from duly.service.sealing import key_of, sealed_job
 from duly.service.transacting import transacted
+
+Carry = Callable[[Sequence[NewJob]], AbstractContextManager[Mapping[str, str]]]
+"""Entered around the storing of jobs: what each is to carry of the trace that it belongs to (empty: nothing)."""
 
 PATIENCE = timedelta(seconds=1)  # for a rival's open transaction: others wait behind this statement
 ROW_BYTES = 1_024  # what a job weighs beside its body and payload
@@ -30,10 +35,18 @@ class Created(Enqueued):
 
 
 class Creator:
-    """Stores jobs. One per process: what it gathers is what this process has to write."""
+    """Stores jobs. One per process: what it gathers is what this process has to write. `carry` None: without traces."""
 
-    def __init__(self, db: Database, *, keyring: Keyring = NO_KEYRING, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self,
+        db: Database,
+        *,
+        keyring: Keyring = NO_KEYRING,
+        bounds: Bounds | None = None,
+        carry: Carry | None = None,
+    ) -> None:
         self._db = db
+        self._carry: Carry = carry or (lambda _: nullcontext({}))
         self._keyring = keyring
         self.defaults = QueueDefaults(db)
         self._coalescer = Coalescer(self._enqueue, weigh=_weight, key=_id, bounds=bounds)
@@ -46,17 +59,18 @@ class Creator:
         DatabaseUnavailableError if nothing could be confirmed.
         """
         given, job = job, await self.defaults.applied(owner, job)
-        sealed = sealed_job(self._keyring, owner, job)
-        if session is None:
-            enqueued = await self._coalescer.submit((owner, sealed))
-        else:
-            [enqueued] = await enqueue(session, [(owner, sealed)], patience=PATIENCE)
-        if enqueued.result == "conflict":
-            enqueued = await self._repeated(owner, given, key_of(sealed.payload), session) or enqueued
-        if enqueued.result == "conflict":
-            raise IdConflictError(job.id)
-        if enqueued.result == "taken" and job.unique is not None:
-            raise UniqueKeyTakenError(job.unique.key, enqueued.other)
+        with self._carry([job]) as trace:
+            sealed = self._sealed(owner, job, trace)
+            if session is None:
+                enqueued = await self._coalescer.submit((owner, sealed))
+            else:
+                [enqueued] = await enqueue(session, [(owner, sealed)], patience=PATIENCE)
+            if enqueued.result == "conflict":
+                enqueued = await self._repeated(owner, given, key_of(sealed.payload), session) or enqueued
+            if enqueued.result == "conflict":
+                raise IdConflictError(job.id)
+            if enqueued.result == "taken" and job.unique is not None:
+                raise UniqueKeyTakenError(job.unique.key, enqueued.other)
         created = Created(*enqueued)
         created.job = job
         return created
@@ -69,9 +83,8 @@ class Creator:
         Raises BatchRefusedError naming every job whose id or unique key another one has.
         """
         given, jobs = jobs, [await self.defaults.applied(owner, job) for job in jobs]
-        sealed = [sealed_job(self._keyring, owner, job) for job in jobs]
 
-        async def store(tx: Session) -> Sequence[Enqueued]:
+        async def store(tx: Session, sealed: Sequence[NewJob]) -> Sequence[Enqueued]:
             answers = await enqueue(tx, [(owner, job) for job in sealed], patience=PATIENCE)
             for place, answer in enumerate(answers):
                 if answer.result == "conflict":
@@ -89,7 +102,9 @@ class Creator:
                 )
             return answers
 
-        return await (store(session) if session else transacted(self._db, store))
+        with self._carry(jobs) as trace:
+            sealed = [self._sealed(owner, job, trace) for job in jobs]
+            return await (store(session, sealed) if session else transacted(self._db, lambda tx: store(tx, sealed)))
 
     @property
     def waiting(self) -> int:
@@ -99,6 +114,13 @@ class Creator:
     async def close(self) -> None:
         """Wait until everything that was handed over is answered."""
         await self._coalescer.close()
+
+    def _sealed(self, owner: Owner, job: NewJob, trace: Mapping[str, str]) -> NewJob:
+        """The job as it is stored."""
+        sealed = sealed_job(self._keyring, owner, job)
+        if trace and job.kind == KIND:
+            sealed = replace(sealed, payload={**sealed.payload, "trace": dict(trace)})
+        return sealed
 
     async def _repeated(
         self, owner: Owner, job: NewJob, key_id: str | None, session: Session | None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -98,11 +98,13 @@ async def run_workers(
     draining: asyncio.Event,
     aborting: asyncio.Event,
     started: asyncio.Event | None = None,
+    watch: Callable[[Sequence[Engine]], None] = lambda _: None,
 ) -> Drained:
     """Run a worker for each config until `draining`, then drain all of them. If one breaks, the others drain and it
-    is raised.
+    is raised. `watch` is given the workers before they run.
     """
     engines = [Engine(config, db, dsn, wakeups) for config in configs]
+    watch(engines)
 
     async def run(engine: Engine, before: Engine | None) -> Drained:
         try:

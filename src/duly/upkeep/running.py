@@ -47,11 +47,21 @@ _OPERATION_LOOK = 2000
 
 
 class Upkeep:
-    """Promote, rescue, segments, days and retention, each in a loop of its own until told to stop."""
+    """Promote, rescue, segments, days and retention, each in a loop of its own until told to stop.
 
-    def __init__(self, db: Database, wakeups: Wakeups, retention: Retention | None = None) -> None:
+    `on_rescued` is told of every lease that was lost.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        wakeups: Wakeups,
+        retention: Retention | None = None,
+        on_rescued: Callable[[Sequence[queue.Rescued]], None] = lambda _: None,
+    ) -> None:
         self._db = db
         self._woken = wakeups.subscribe()
+        self._on_rescued = on_rescued
         self._promoter = Promoter(db)
         self._pruner = Pruner(db, retention)
         self._keepers = (SegmentKeeper(db, "ready"), SegmentKeeper(db, "lease"))
@@ -83,6 +93,7 @@ class Upkeep:
         self._watching_since = time.monotonic() if since is None else since
         if rescued:
             _tell(rescued)
+            self._on_rescued(rescued)
         return timedelta(0) if len(rescued) == _RESCUE_BATCH else _jittered(_RESCUE_EVERY)
 
     async def segments_step(self) -> timedelta:

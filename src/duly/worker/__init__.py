@@ -6,8 +6,8 @@ Must hold: only free slots are claimed; no connection and no transaction is held
 share a loop with job code; a drain keeps renewing until the last outcome is written.
 """
 
-from duly.worker.config import Handler, WorkerConfig
+from duly.worker.config import Handler, Observer, WorkerConfig
 from duly.worker.listener import Wakeups
 from duly.worker.runtime import Worker
 
-__all__ = ["Handler", "Wakeups", "Worker", "WorkerConfig"]
+__all__ = ["Handler", "Observer", "Wakeups", "Worker", "WorkerConfig"]

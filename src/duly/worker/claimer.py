@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Collection
 from datetime import timedelta
 from uuid import UUID
@@ -173,8 +174,9 @@ class Claimer:
         self._under_way += 1
         self._quiet.clear()
         self._cursor.shares = self._shares(room)
+        asked_s = time.monotonic()
         try:
-            return await queue.claim(
+            jobs = await queue.claim(
                 self._db, worker_id, room, self._kinds, self._config.queues, self._cursor, segments, rest
             )
         except (DatabaseBusyError, LeaseLostError, asyncpg.PostgresError):
@@ -186,6 +188,9 @@ class Claimer:
             self._under_way -= 1
             if not self._under_way:
                 self._quiet.set()
+        if self._config.observer is not None:
+            self._config.observer.claimed(jobs, time.monotonic() - asked_s)
+        return jobs
 
     def doubt(self) -> None:
         """Whether the database has leases for us that we do not know of is to be looked up before the next claim."""

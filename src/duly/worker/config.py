@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Protocol
+from uuid import UUID
 
 from duly.model.errors import InvalidInputError
 from duly.model.jobs import ClaimedJob
 from duly.model.outcomes import Outcome
+from duly.model.settlement import Settlement
 
 Handler = Callable[[ClaimedJob], Awaitable[Outcome]]
 """Runs one kind of job. An exception is a failed attempt; a cancellation means that the attempt is to stop now."""
+
+
+class Observer(Protocol):
+    """Is told what a worker does, once per statement, on the worker's loop: it must be quick, and not raise."""
+
+    def claimed(self, jobs: Sequence[ClaimedJob], took_s: float) -> None:
+        """A claim was answered after `took_s`; it may have brought nothing."""
+
+    def settled(self, batch: Sequence[Settlement], refused: frozenset[UUID], took_s: float) -> None:
+        """A batch was written after `took_s`, but for the jobs in `refused`, whose leases were lost."""
 
 
 def _own_name() -> str:
@@ -26,7 +39,7 @@ class WorkerConfig:
 
     `shared`: no account may hold all slots (see `sharing`), so that one whose jobs hang leaves room for others.
     `lease` bounds how long after a worker's death its jobs wait; it is renewed every quarter of it. `grace` bounds a
-    drain.
+    drain. `observer` None: nobody is told anything.
     Polling adapts between `poll_min` (work was found) and `poll_max` (idle); a wake-up cuts it short.
     """
 
@@ -41,6 +54,7 @@ class WorkerConfig:
     poll_min: timedelta = timedelta(milliseconds=5)
     poll_max: timedelta = timedelta(milliseconds=250)
     name: str = field(default_factory=_own_name)
+    observer: Observer | None = None
 
     def __post_init__(self) -> None:
         if not self.handlers:

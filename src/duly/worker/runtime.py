@@ -64,7 +64,9 @@ class Worker:
         self._registered_at = 0.0
         self._slots = Slots(config.concurrency)
         self._executor = Executor(config.handlers)
-        self._settler = Settler(db.reserve, config.settle_batch, self._slots.end, lambda: self._claimer.doubt())
+        self._settler = Settler(
+            db.reserve, config.settle_batch, self._slots.end, lambda: self._claimer.doubt(), config.observer
+        )
         self._claimer = Claimer(
             db,
             config,
@@ -93,6 +95,11 @@ class Worker:
     def running(self) -> int:
         """Jobs that run now."""
         return self._executor.running
+
+    @property
+    def held(self) -> int:
+        """Slots in use: jobs that run, and outcomes on their way to the database; not what a claim asks for."""
+        return len(self._held())
 
     @property
     def fenced(self) -> bool:

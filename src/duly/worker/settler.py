@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import asyncpg
@@ -20,6 +21,7 @@ from duly.model.outcomes import Report
 from duly.model.settlement import Settlement
 from duly.queue.database import Database
 from duly.worker.backing_off import database_pause
+from duly.worker.config import Observer
 from duly.worker.waiting import first_of
 
 log = logging.getLogger("duly.worker")
@@ -45,12 +47,18 @@ class Settler:
     """
 
     def __init__(
-        self, db: Database, batch: int, on_settled: Callable[[int], None], on_unsure: Callable[[], None] = lambda: None
+        self,
+        db: Database,
+        batch: int,
+        on_settled: Callable[[int], None],
+        on_unsure: Callable[[], None] = lambda: None,
+        observer: Observer | None = None,
     ) -> None:
         self._db = db
         self._on_unsure = on_unsure
         self._batch = batch
         self._on_settled = on_settled
+        self._observer = observer
         self._waiting: deque[tuple[int, Settlement]] = deque()
         self._came = asyncio.Event()
         self._in_flight: set[tuple[UUID, int]] = set()
@@ -127,7 +135,7 @@ class Settler:
     async def _write(self, worker_id: int, batch: list[Settlement]) -> list[Settlement]:
         """Write a batch; returns what could not be written because of what it holds, which keeps nothing else back."""
         try:
-            self._count(worker_id, len(batch), await queue.settle(self._db, worker_id, batch))
+            await self._settle(worker_id, batch)
         except _OF_THE_CONTENT as error:
             if len(batch) > 1:
                 return [one for part in batch for one in await self._write(worker_id, [part])]
@@ -158,14 +166,18 @@ class Settler:
     async def _write_bare(self, worker_id: int, one: Settlement, why: Exception) -> list[Settlement]:
         log.error("an outcome could not be written as it is", extra={"job_id": str(one.job_id), "error": str(why)})
         try:
-            self._count(worker_id, 1, await queue.settle(self._db, worker_id, [_bare(one, why)]))
+            await self._settle(worker_id, [_bare(one, why)])
         except _OF_THE_CONTENT as error:
             log.error("an outcome cannot be written", extra={"job_id": str(one.job_id), "error": str(error)})
             return [one]
         return []
 
-    def _count(self, worker_id: int, written: int, refused: frozenset[UUID]) -> None:
-        self.settled_total += written - len(refused)
+    async def _settle(self, worker_id: int, batch: Sequence[Settlement]) -> None:
+        sent_s = time.monotonic()
+        refused = await queue.settle(self._db, worker_id, batch)
+        if self._observer is not None:
+            self._observer.settled(batch, refused, time.monotonic() - sent_s)
+        self.settled_total += len(batch) - len(refused)
         if refused:
             self.refused_total += len(refused)
             log.warning(

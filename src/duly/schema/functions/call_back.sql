@@ -26,7 +26,8 @@ begin
     into v_count, v_of, v_ids, v_accounts, v_projects, v_queues, v_priorities, v_payloads, v_bodies
     from (
         select j.id, j.account_id, j.project_id, j.queue, j.priority,
-               case o.state when 'succeeded' then j.on_success else j.on_dead end as callback,
+               case o.state when 'succeeded' then j.on_success else j.on_dead end   -- in the trace of its job
+                   || case when j.kind = 'http' and j.payload ? 'trace' then jsonb_build_object('trace', j.payload -> 'trace') else '{}' end as callback,
                json_build_object(
                    'id', j.id, 'state', o.state, 'reason', o.reason, 'attempts', o.attempt,
                    'last_status_code', a.status_code, 'last_error', a.error,

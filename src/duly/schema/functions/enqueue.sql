@@ -140,8 +140,9 @@ begin
     select g.place::integer,
            case when g.id = any (v_refused) then case g.on_conflict when 'keep' then 'kept' else 'taken' end
                 when g.nth = 1 and g.id = any (v_created) then 'created'
-                when (j.account_id, j.project_id, j.queue, j.kind, j.payload, j.priority, j.max_attempts, j.timeout_seconds)
-                         = (g.account_id, g.project_id, g.queue, g.kind, g.payload, g.priority, g.max_attempts, g.timeout_seconds::real)
+                when (j.account_id, j.project_id, j.queue, j.kind, j.priority, j.max_attempts, j.timeout_seconds)
+                         = (g.account_id, g.project_id, g.queue, g.kind, g.priority, g.max_attempts, g.timeout_seconds::real)
+                     and duly.is_same_payload(j.kind, j.payload, g.payload)
                      and j.run_at = coalesce(g.run_at, j.created_at + make_interval(secs => coalesce(g.delay_seconds, 0)))
                      and (j.concurrency_key, j.body, j.expires_at, j.retry, j.metadata, j.unique_key, j.unique_for,
                           j.on_success, j.on_dead, j.callback_of, j.tags) is not distinct from
@@ -153,3 +154,10 @@ begin
            coalesce(v_holders[array_position(v_refused, g.id)], v_old[array_position(v_new, g.id)])
     from given g left join duly.job j on j.id = g.id;
 end $$;
+
+-- Whether two payloads ask for the same. The trace that an HTTP job belongs to is no part of it: a client that repeats a request
+-- does so in a span of its own.
+create function duly.is_same_payload(p_kind text, p_one jsonb, p_other jsonb) returns boolean
+language sql immutable
+return case when p_kind = 'http' and jsonb_typeof(p_one) = 'object' and jsonb_typeof(p_other) = 'object'
+            then p_one - 'trace' = p_other - 'trace' else p_one = p_other end;
