@@ -160,7 +160,8 @@ BAD_QUERIES = [
     ("tag=%00", "tag"),
     ("queue=%00", "queue"),
     ("stat=ready", "stat"),
-    ("host=example.com", "host"),
+    ("hots=example.com", "hots"),
+    ("host=%00", "host"),
 ]
 
 

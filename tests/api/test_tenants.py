@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from api.harness import TARGET, Api, assert_problem
-from api.tenants import NOBODY, Call, Tenant, bearer, calls, new_operator, new_tenant
+from api.tenants import NOBODY, Tenant, ask, bearer, calls, new_operator, new_tenant
 from duly.api import ApiServer, ApiSettings, create_app
 from duly.http import EgressPolicy
 from duly.queue import Database
@@ -55,8 +55,7 @@ async def test_another_accounts_ids_name_nothing(database: Database, client: htt
         assert foreign.status_code == (403 if missing.status_code == 403 else 404), (call, foreign.text)
         assert foreign.text == missing.text, call
         if call.path.startswith("/v1/jobs"):
-            url = call.url({"jobs": own_job["id"]})
-            assert_problem(await client.request(call.method, url, headers=bearer(sibling_key.key)), 404)
+            assert_problem(await ask(client, call, {"jobs": own_job["id"]}, sibling_key.key), 404)
         assert await everything(database) == before, call
     assert (await victim.api.job(victim.ids["jobs"]))["state"] == "scheduled"
 
@@ -111,12 +110,9 @@ async def test_each_call_needs_its_scope(database: Database, client: httpx.Async
     reading = await create_key(database, operator.project.owner.project_id, "r", scopes=["read", "write"])
     ids = dict.fromkeys(tenant.ids, NOBODY)
 
-    async def ask(call: Call, key: str) -> httpx.Response:
-        return await client.request(call.method, call.url(ids), headers=bearer(key), json=call.body())
-
     for call in calls():
         for scope, key in keys.items():
-            answer = await ask(call, key)
+            answer = await ask(client, call, ids, key)
             if scope == call.scope:
                 assert answer.status_code != 401, call
                 if answer.status_code == 403:
@@ -126,8 +122,8 @@ async def test_each_call_needs_its_scope(database: Database, client: httpx.Async
                 assert assert_problem(answer, 403)["type"] == "urn:duly:problem:missing-scope"
                 assert f'scope="{call.scope}"' in answer.headers["www-authenticate"], call
         if call.scope == "admin":
-            assert_problem(await ask(call, reading.key), 403)
-            assert (await ask(call, operator.key)).status_code not in (401, 403), call
+            assert_problem(await ask(client, call, ids, reading.key), 403)
+            assert (await ask(client, call, ids, operator.key)).status_code not in (401, 403), call
 
 
 async def test_a_disabled_accounts_keys_open_nothing(

@@ -20,11 +20,10 @@ begin
     if not found then
         return 'missing';
     end if;
-    select s.* into v_held from duly.scheduled s where s.ctid = any (array(
-        select x.ctid from duly.scheduled x where x.job_id between p_job and p_job order by x.job_id limit 1 for update));
-    if not found then
+    if not duly.hold_scheduled(p_job) then
         return 'wrong_state';
     end if;
+    select * into v_held from duly.scheduled s where s.job_id between p_job and p_job order by s.job_id limit 1;
     select * into v_job from duly.job j where j.id = p_job;
     if coalesce(v_job.revision, 0) <> p_revision or v_held.attempt <> p_attempt or v_held.run_at <> p_next_run_at then
         return 'stale';

@@ -1,3 +1,14 @@
+-- Hold a job that waits for its time, if it does: true then. A statement of its own, so that the next one sees the row as whoever had it
+-- left it: the snapshot of a statement that waited for the row does not have the version it waited for.
+create function duly.hold_scheduled(p_job uuid) returns boolean
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
+as $$
+begin
+    perform from duly.scheduled s where s.job_id between p_job and p_job order by s.job_id limit 1 for update;
+    return found;
+end $$;
+
 -- scheduled | ready → cancelled, if that is where it is: true if it was.
 create function duly.withdraw(p_job uuid, p_reason text) returns boolean
 language plpgsql
@@ -8,10 +19,11 @@ declare
     v_attempt integer;
     v_final   integer;
 begin
-    delete from duly.scheduled s where s.ctid = any (array(   -- in order of the key: the index by time ends in the key too, and would be walked
-        select x.ctid from duly.scheduled x where x.job_id between p_job and p_job order by x.job_id limit 1 for update))
-    returning s.account_id, s.attempt, s.final_attempt into v_account, v_attempt, v_final;
-    if not found then
+    if duly.hold_scheduled(p_job) then
+        delete from duly.scheduled s where s.ctid = any (array(   -- in order of the key: the index by time ends in the key too, and would be walked
+            select x.ctid from duly.scheduled x where x.job_id between p_job and p_job order by x.job_id limit 1))
+        returning s.account_id, s.attempt, s.final_attempt into v_account, v_attempt, v_final;
+    else
         delete from duly.ready r where r.ctid = any (array(
             select x.ctid from duly.ready x where x.job_id between p_job and p_job order by x.job_id limit 1 for update))
         returning r.account_id, r.attempt, r.final_attempt into v_account, v_attempt, v_final;
@@ -65,18 +77,18 @@ begin
     if not found then
         return 'missing';
     end if;
+    if not duly.hold_scheduled(p_job) then
+        return 'wrong_state';
+    end if;
     with gone as (
         delete from duly.scheduled s where s.ctid = any (array(   -- in order of the key: the index by time ends in the key too, and would be walked
-            select x.ctid from duly.scheduled x where x.job_id between p_job and p_job order by x.job_id limit 1 for update))
+            select x.ctid from duly.scheduled x where x.job_id between p_job and p_job order by x.job_id limit 1))
         returning s.job_id, s.lane_id, s.account_id, s.priority, s.attempt, s.final_attempt
     )
     insert into duly.ready (segment, job_id, run_at, line_at, lane_id, account_id, priority, attempt, final_attempt, trigger)
     select (select c.last_value from duly.segment_current c), g.job_id, v_now, duly.line_at(v_now, g.priority), g.lane_id, g.account_id, g.priority, g.attempt,
            g.final_attempt, 'manual'
     from gone g;
-    if not found then
-        return 'wrong_state';
-    end if;
     perform duly.wake();
     return 'run';
 end $$;
