@@ -3,51 +3,20 @@
 from __future__ import annotations
 
 import json
-import time
-from datetime import timedelta
 from pathlib import Path
 
-import asyncpg
-
+from bench.claims import CLAIMED, Claims
 from bench.figures import Spread, percentile, ratio
 from bench.finding import Finding, Row
+from bench.history import fill
 from bench.processes import child
-from bench.setting import NOOP, Place, Setting, analyze
-from duly.model.jobs import NewJob
-from duly.model.settlement import Settlement
-from duly.queue import ClaimCursor, Database, LiveSegments, claim, enqueue, live_segments, register, settle
+from bench.setting import Setting
+from duly.queue import Database
 
 ROUNDS = 3
 FIRST_PAINT_GOAL_S = 1.0
 CLAIM_GOAL = 1.1
 TABS = 5
-
-_CLAIMED = 10
-_CHUNK = 200_000
-_SEGMENTS_EVERY_S = 1.0
-_FILL_LIMIT_S = 600.0
-# An hour of history, every tenth attempt failed, every fiftieth job dead; bodies and answers as they are in life.
-_FILL = """
-    with made as materialized (
-        select duly.uuid7() as id, n, now() - interval '1 hour' + n * interval '1 hour' / $5 as at
-        from generate_series($3::integer, $4::integer) n
-    ), facts as (
-        insert into duly.job (id, account_id, project_id, lane_id, queue, kind, priority, max_attempts, timeout_seconds,
-            run_at, payload, body, created_at)
-        select m.id, $1, $2, 1, 'default', 'http', 5, 8, 30, m.at,
-            jsonb_build_object('url', 'https://host-' || m.n % 50 || '.example.com/hook', 'method', 'POST'),
-            convert_to(repeat('x', 100), 'utf8'), m.at from made m
-    ), ended as (
-        insert into duly.outcome (job_id, account_id, state, reason, attempt, final_attempt, finished_at)
-        select m.id, $1, case when m.n % 50 = 0 then 'dead' else 'succeeded' end,
-            case when m.n % 50 = 0 then 'permanent' end, 1, 8, m.at from made m
-    )
-    insert into duly.attempt (job_id, number, worker_id, trigger, started_at, finished_at, outcome, status_code, error)
-    select m.id, 1, 1, 'schedule', m.at - interval '0.1 s', m.at,
-        case when m.n % 10 = 0 then 'http_error' else 'success' end, case when m.n % 10 = 0 then 404 else 200 end,
-        case when m.n % 10 = 0 then 'the target answered 404' end
-    from made m order by m.n
-"""
 
 
 async def run(setting: Setting) -> Finding:
@@ -57,7 +26,7 @@ async def run(setting: Setting) -> Finding:
     open_ms: list[list[float]] = []
     alone_ms: list[list[float]] = []
     async with setting.database() as place:
-        await _fill(place, jobs)
+        await fill(place, jobs)
         async with child("bench.worker_process", {"dsn": place.dsn, "work": "upkeep"}, setting.file("upkeep.log")):
             async with await Database.open(place.dsn) as db:
                 claims = await Claims.on(db, place)
@@ -73,57 +42,6 @@ async def run(setting: Setting) -> Finding:
                         dashboard.check()
                     alone_ms.append(await claims.measured(samples))
     return _finding(jobs, samples, pages, open_ms, alone_ms)
-
-
-class Claims:
-    """One worker that claims ten jobs and settles them, again and again."""
-
-    def __init__(self, db: Database, place: Place, worker_id: int) -> None:
-        self._db = db
-        self._place = place
-        self._worker_id = worker_id
-        self._cursor = ClaimCursor()
-        self._segments: LiveSegments | None = None
-        self._read_at_s = 0.0
-
-    @classmethod
-    async def on(cls, db: Database, place: Place) -> Claims:
-        return cls(db, place, await register(db, "bench", [NOOP], None, _CLAIMED, timedelta(hours=1)))
-
-    async def measured(self, samples: int) -> list[float]:
-        """Milliseconds of `samples` claims, as the caller sees them; the rest of the round is not timed."""
-        took = []
-        for _ in range(samples):
-            await enqueue(self._db, [(self._place.owner, NewJob(NOOP, None)) for _ in range(_CLAIMED)])
-            segments = await self._live()
-            began = time.perf_counter()
-            jobs = await claim(self._db, self._worker_id, _CLAIMED, [NOOP], None, self._cursor, segments)
-            took.append((time.perf_counter() - began) * 1e3)
-            refused = await settle(self._db, self._worker_id, [Settlement(j.id, j.attempt, "succeeded") for j in jobs])
-            assert not refused, "a lease of the only worker was lost"
-            assert jobs, "nothing was claimed"
-        return took
-
-    async def _live(self) -> LiveSegments:
-        now_s = time.monotonic()
-        if self._segments is None or now_s - self._read_at_s > _SEGMENTS_EVERY_S:
-            self._segments = await live_segments(self._db, "ready")
-            self._read_at_s = now_s
-        return self._segments
-
-
-async def _fill(place: Place, jobs: int) -> None:
-    connection = await asyncpg.connect(place.dsn)
-    try:
-        for start in range(0, jobs, _CHUNK):
-            owner = place.owner
-            last = min(start + _CHUNK, jobs) - 1
-            await connection.execute(
-                _FILL, owner.account_id, owner.project_id, start, last, jobs, timeout=_FILL_LIMIT_S
-            )
-    finally:
-        await connection.close()
-    await analyze(place.dsn)
 
 
 def _read(results: Path) -> dict[str, list[float]]:
@@ -162,7 +80,7 @@ def _finding(
     return Finding(
         program="dashboard",
         measured=f"Every page of the dashboard over {jobs:,} jobs that finished in the last hour, in a process that has"
-        f" just begun, and again; and the time of a claim of {_CLAIMED} while {TABS} tabs are open and while none is:"
+        f" just begun, and again; and the time of a claim of {CLAIMED} while {TABS} tabs are open and while none is:"
         f" {samples} claims a round, {ROUNDS} rounds, alternated on one database.",
         rows=rows,
         rounds=[

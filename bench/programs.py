@@ -16,6 +16,7 @@ from bench import (
     ingest,
     latency,
     limits,
+    lists,
     minute,
     standing,
     tasks,
@@ -36,5 +37,6 @@ PROGRAMS: dict[str, Callable[[Setting], Coroutine[Any, Any, Finding]]] = {
     "fairness": fairness.run,
     "limits": limits.run,
     "minute": minute.run,
+    "lists": lists.run,
     "dashboard": dashboard.run,
 }
