@@ -38,15 +38,30 @@ def print_json(value: Any) -> None:
     print(json.dumps(_plain(value), ensure_ascii=False, indent=2), file=sys.stdout)
 
 
+def print_line_of_json(value: Any) -> None:
+    """The same as one line, at once: for those who read line by line."""
+    print(json.dumps(_plain(value), ensure_ascii=False), flush=True)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table; cells are shown as text, whatever they hold. An id stays whole, so that it can be copied."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    screen().print(table_of(columns, rows))
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """The same, to be printed with others."""
+    table = Table(box=None, header_style="bold", pad_edge=False, show_header=any(columns))
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column == "id")
     for row in rows:
         table.add_row(*(Text(shown(cell)) for cell in row))
+    return table
+
+
+def screen() -> Console:
+    """Stdout as it is now: as wide as the terminal, or without an edge."""
     width = None if sys.stdout.isatty() else _WIDTH_OF_A_FILE
-    Console(highlight=False, markup=False, emoji=False, width=width).print(table)
+    return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def shown(value: object) -> str:

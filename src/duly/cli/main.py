@@ -1,4 +1,4 @@
-"""`duly up | api | worker | migrate | doctor | jobs | dead | keys | queues | schedules | admin | dashboard`."""
+"""`duly`: every command by its name; what goes wrong becomes one sentence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,23 @@ import asyncpg
 import typer
 
 from duly import __version__
-from duly.cli import admin, dashboard, dead, doctor, jobs, keys, migrate, queues, schedules, serve, up
+from duly.cli import (
+    admin,
+    dashboard,
+    dead,
+    doctor,
+    jobs,
+    keys,
+    migrate,
+    queues,
+    schedules,
+    send,
+    serve,
+    tail,
+    top,
+    up,
+    workers,
+)
 from duly.cli.console import complain
 from duly.model.errors import DulyError
 
@@ -23,6 +39,10 @@ app.command("api")(serve.api)
 app.command("worker")(serve.worker)
 app.command("migrate")(migrate.migrate)
 app.command("doctor")(doctor.doctor)
+app.command("top")(top.top)
+app.command("workers")(workers.workers)
+app.command("send")(send.send)
+app.command("tail")(tail.tail)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dead.app, name="dead")
 app.add_typer(keys.app, name="keys")
