@@ -105,7 +105,7 @@ def test_every_way_to_give_a_body_keeps_its_bytes(database_url: str, start: Star
 
 def test_what_is_sent_is_stored_as_asked(database_url: str) -> None:
     """Queue, priority, time, limits, tags and key; sealed at rest; a key that is held is told, or content."""
-    given = ["http://127.0.0.1:9/", *OPEN, "--database-url", database_url, "-H", "Authorization: Bearer s3cret"]
+    given = ["http://127.0.0.1:8099/", *OPEN, "--database-url", database_url, "-H", "Authorization: Bearer s3cret"]
     options = ["--queue", "mail", "--priority", 2, "--delay", "90", "--timeout", "5s", "--max-attempts", 3]
     sent = duly("send", *given, *options, "--tag", "a", "--tag", "b", "--unique-key", "k", "-d", "hush", "--json")
     job = sent.json

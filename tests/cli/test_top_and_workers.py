@@ -65,11 +65,12 @@ def test_workers_are_listed(database_url: str, target: Target, start: Starter) -
     nobody = duly("workers", "--database-url", database_url)
     assert (nobody.code, "no worker is alive" in nobody.err) == (0, True)
     target.hold()
-    new_worker(start, database_url, "--queues", "mail", "--concurrency", 3)
+    process = new_worker(start, database_url, "--queues", "mail", "--concurrency", 3)
     put_job(database_url, target.url, queue="mail")
     target.came()
     [worker] = duly("workers", "--json", "--database-url", database_url).json
     assert (worker["alive"], worker["running"], worker["queues"], worker["kinds"]) == (True, 1, ["mail"], ["http"])
     assert "1/3" in in_terminal("workers", "--database-url", database_url)
+    process.kill()
     sql(database_url, "update duly.worker set lease_expires_at = now() - interval '1 s' returning 1")
     assert "silent" in duly("workers", "--database-url", database_url).out

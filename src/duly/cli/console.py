@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -56,6 +67,18 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     for row in rows:
         table.add_row(*(Text(shown(cell)) for cell in row))
     return table
+
+
+@contextmanager
+def progress(what: str, total: int | None = None, *, shows: bool = True) -> Iterator[Callable[[int], object]]:
+    """A bar on stderr while the block runs, if it shows and that is a terminal; call what is given with each step."""
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    columns: list[ProgressColumn] = [SpinnerColumn(), TextColumn("{task.completed:,.0f}")]
+    columns += [] if total is None else [TextColumn("of {task.total:,.0f}"), BarColumn(), TaskProgressColumn()]
+    columns += [TextColumn(what), TimeElapsedColumn()] + ([] if total is None else [TimeRemainingColumn()])
+    with Progress(*columns, console=console, disable=not (shows and console.is_terminal), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda steps: bar.advance(task, steps)
 
 
 def screen() -> Console:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import asyncpg
@@ -13,6 +14,8 @@ from duly.cli import (
     dashboard,
     dead,
     doctor,
+    export,
+    import_jobs,
     jobs,
     keys,
     migrate,
@@ -43,6 +46,8 @@ app.command("top")(top.top)
 app.command("workers")(workers.workers)
 app.command("send")(send.send)
 app.command("tail")(tail.tail)
+app.command("export")(export.export)
+app.command("import")(import_jobs.import_)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dead.app, name="dead")
 app.add_typer(keys.app, name="keys")
@@ -66,6 +71,9 @@ def run() -> None:
     except UnicodeError:
         complain("an argument is not valid UTF-8: type it again")
         sys.exit(1)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from uuid import UUID
 
 from duly.cli.own import all_own_addresses
 from duly.cli.owners import named_owner
 from duly.http import EgressPolicy
 from duly.model import NewJob
+from duly.model.errors import DulyError
 from duly.queue import Database, Enqueued, Owner, Session, server_now
 from duly.service import Allowances, Creator, Keyring, Limits, ensure_default, list_accounts
 from duly.service.creating import Created
+from duly.service.faults import BatchRefusedError
 from duly.service.plans import NO_LIMITS, AccountLimits
 
 
@@ -31,6 +34,14 @@ class Egress:
     async def policy(self, db: Database, url: str) -> EgressPolicy:
         """With the database itself closed."""
         return EgressPolicy.parse(self.allow, self.deny, self.ports, await all_own_addresses(db, url, ()))
+
+
+class RefusedError(DulyError):
+    """Jobs that cannot be stored, by id, and why. None of those beside them was."""
+
+    def __init__(self, refused: Mapping[UUID, DulyError]) -> None:
+        super().__init__(f"{len(refused)} jobs cannot be stored: none was")
+        self.refused = refused
 
 
 @dataclass(slots=True)
@@ -77,7 +88,7 @@ class Maker:
             return created
 
     async def make_all(self, jobs: Sequence[tuple[Owner, NewJob]], session: Session) -> list[Enqueued]:
-        """Store all of them in the session's transaction, as `Creator.create_all` does. Raises OverLimitError too."""
+        """Store all of them in the session's transaction, or none: then it raises RefusedError, or OverLimitError."""
         by_owner: dict[Owner, list[NewJob]] = {}
         for owner, job in jobs:
             by_owner.setdefault(owner, []).append(job)
@@ -86,7 +97,10 @@ class Maker:
             for owner, its in by_owner.items():
                 limits = await self._account_limits(owner)
                 taking = await stack.enter_async_context(self.allowances.take(owner.account_id, limits, len(its)))
-                made = await self.creator.create_all(owner, its, session)
+                try:
+                    made = await self.creator.create_all(owner, its, session)
+                except BatchRefusedError as error:
+                    raise RefusedError({its[place].id: why for place, why in error.refused.items()}) from error
                 taking.created = sum(answer.result == "created" for answer in made)
                 answers += made
         return answers
