@@ -49,6 +49,14 @@ def print_json(value: Any) -> None:
     print(json.dumps(_plain(value), ensure_ascii=False, indent=2), file=sys.stdout)
 
 
+def say_done(words: str, as_json: bool, **facts: Any) -> None:
+    """That something was done, in words or as a JSON object; `result` in it is the words, unless it is given."""
+    if as_json:
+        print_json({"result": words, **facts})
+    else:
+        say(words)
+
+
 def print_line_of_json(value: Any) -> None:
     """The same as one line, at once: for those who read line by line."""
     print(json.dumps(_plain(value), ensure_ascii=False), flush=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from duly.cli.console import print_json, print_table, say
+from duly.cli.console import print_json, print_table, say, say_done
 from duly.cli.jobs import with_database
 from duly.cli.options import AsJson, DatabaseUrl, Home, Schema
 from duly.cli.owners import Project, named_owner
@@ -137,6 +137,7 @@ def unset(
     name: Name,
     account: Account = "default",
     project: Project = None,
+    as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
@@ -149,7 +150,7 @@ def unset(
 
     if not with_database(do, database_url, home, schema):
         raise NotFoundError("a setting of queue", name)
-    say(f"queue {name} has no settings any more")
+    say_done(f"queue {name} has no settings any more", as_json, queue=name, result="unset")
 
 
 @app.command()
