@@ -1,6 +1,6 @@
 # Everything here works on a fresh clone with Python 3.11 or newer, make and gcc: the first target that needs it sets up .venv.
 .DEFAULT_GOAL := help
-.PHONY: help up test coverage check format bench crash machine soak fires lock clean openapi
+.PHONY: help up test coverage check format bench crash machine soak fires lock clean openapi cli
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
@@ -48,6 +48,9 @@ soak: $(READY)  ## Half an hour of kills, stops, crashes and wrong clocks, then 
 
 openapi: $(READY) ## Write docs/reference/openapi.json from the routes; a test fails while the two differ.
 	$(BIN)/python -m duly.api.openapi docs/reference/openapi.json
+
+cli: $(READY)   ## Write docs/reference/cli.md from the commands; a test fails while the two differ.
+	$(BIN)/python -m duly.cli.reference docs/reference/cli.md
 
 fires: $(READY) ## Two minutes of schedules of every second under kills and wrong clocks, then an audit. ARGS="--seconds 20".
 	$(BIN)/python -m bench.fires $(ARGS)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from duly.cli.console import note, print_json, print_table, say
+from duly.cli.console import note, print_json, print_table, say, say_done
 from duly.cli.jobs import parsed_id, with_database
 from duly.cli.keyrings import found_keyring, keyring_if_needed
 from duly.cli.options import AsJson, DatabaseUrl, EncryptionKeys, Home, NoEncryption, Schema
@@ -239,7 +239,11 @@ def enable_one_account(
 
 @accounts.command("delete")
 def delete_one_account(
-    account: AccountName, database_url: DatabaseUrl = None, home: Home = None, schema: Schema = DEFAULT_SCHEMA
+    account: AccountName,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+    home: Home = None,
+    schema: Schema = DEFAULT_SCHEMA,
 ) -> None:
     """Delete an account that has been disabled for a minute and has no job that has not ended."""
 
@@ -247,7 +251,7 @@ def delete_one_account(
         await delete_account(db, (await _account(db, account)).id)
 
     with_database(do, database_url, home, schema)
-    say("deleted")
+    say_done("deleted", as_json, account=account)
 
 
 @plans.command("list")
@@ -274,11 +278,15 @@ def set_plan(
 
 @plans.command("delete")
 def delete_one_plan(
-    name: Name, database_url: DatabaseUrl = None, home: Home = None, schema: Schema = DEFAULT_SCHEMA
+    name: Name,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+    home: Home = None,
+    schema: Schema = DEFAULT_SCHEMA,
 ) -> None:
     """Delete a plan that no account has."""
     with_database(lambda db: delete_plan(db, name), database_url, home, schema)
-    say("deleted")
+    say_done("deleted", as_json, plan=name)
 
 
 @projects.command("list")
@@ -329,12 +337,16 @@ def create_one_project(
 
 @projects.command("delete")
 def delete_one_project(
-    project: ProjectId, database_url: DatabaseUrl = None, home: Home = None, schema: Schema = DEFAULT_SCHEMA
+    project: ProjectId,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+    home: Home = None,
+    schema: Schema = DEFAULT_SCHEMA,
 ) -> None:
     """Delete a project that has no job that has not ended."""
     project_id = parsed_id(project, "project")
     with_database(lambda db: delete_project(db, project_id), database_url, home, schema)
-    say("deleted")
+    say_done("deleted", as_json, project=project)
 
 
 @keys.command("list")
@@ -465,12 +477,16 @@ def rotate_one_secret(
 
 @secrets.command("revoke")
 def revoke_one_secret(
-    secret: SecretId, database_url: DatabaseUrl = None, home: Home = None, schema: Schema = DEFAULT_SCHEMA
+    secret: SecretId,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+    home: Home = None,
+    schema: Schema = DEFAULT_SCHEMA,
 ) -> None:
     """Let a signing secret sign no more; not a project's last one."""
     secret_id = parsed_id(secret, "secret")
     with_database(lambda db: end_secret(db, secret_id), database_url, home, schema)
-    say("revoked")
+    say_done("revoked", as_json, secret=secret)
 
 
 def read_limit_options(given: Sequence[str]) -> LimitsJson:

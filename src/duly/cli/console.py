@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -38,15 +49,50 @@ def print_json(value: Any) -> None:
     print(json.dumps(_plain(value), ensure_ascii=False, indent=2), file=sys.stdout)
 
 
+def say_done(words: str, as_json: bool, **facts: Any) -> None:
+    """That something was done, in words or as a JSON object; `result` in it is the words, unless it is given."""
+    if as_json:
+        print_json({"result": words, **facts})
+    else:
+        say(words)
+
+
+def print_line_of_json(value: Any) -> None:
+    """The same as one line, at once: for those who read line by line."""
+    print(json.dumps(_plain(value), ensure_ascii=False), flush=True)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table; cells are shown as text, whatever they hold. An id stays whole, so that it can be copied."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    screen().print(table_of(columns, rows))
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """The same, to be printed with others."""
+    table = Table(box=None, header_style="bold", pad_edge=False, show_header=any(columns))
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column == "id")
     for row in rows:
         table.add_row(*(Text(shown(cell)) for cell in row))
+    return table
+
+
+@contextmanager
+def progress(what: str, total: int | None = None, *, shows: bool = True) -> Iterator[Callable[[int], object]]:
+    """A bar on stderr while the block runs, if it shows and that is a terminal; call what is given with each step."""
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    columns: list[ProgressColumn] = [SpinnerColumn(), TextColumn("{task.completed:,.0f}")]
+    columns += [] if total is None else [TextColumn("of {task.total:,.0f}"), BarColumn(), TaskProgressColumn()]
+    columns += [TextColumn(what), TimeElapsedColumn()] + ([] if total is None else [TimeRemainingColumn()])
+    with Progress(*columns, console=console, disable=not (shows and console.is_terminal), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda steps: bar.advance(task, steps)
+
+
+def screen() -> Console:
+    """Stdout as it is now: as wide as the terminal, or without an edge."""
     width = None if sys.stdout.isatty() else _WIDTH_OF_A_FILE
-    Console(highlight=False, markup=False, emoji=False, width=width).print(table)
+    return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def shown(value: object) -> str:

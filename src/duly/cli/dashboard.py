@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from duly.cli.console import note, say
+from duly.cli.console import note, print_json, say
 from duly.cli.jobs import with_database
-from duly.cli.options import DatabaseUrl, Home, Schema
+from duly.cli.options import AsJson, DatabaseUrl, Home, Schema
 from duly.model.errors import InvalidInputError
 from duly.queue import Database
 from duly.schema import DEFAULT_SCHEMA
@@ -34,6 +34,7 @@ def token(
         typer.Option("--scope", help=f"One of {', '.join(SCOPES)}. Repeatable. Default: read, write."),
     ] = None,
     hours: Annotated[float, typer.Option("--hours", min=0.01, max=168, help="Until when it may be used.")] = 24,
+    as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
@@ -48,5 +49,8 @@ def token(
         return await make_operator_token(db, scopes=scopes, lasts=timedelta(hours=hours))
 
     made = with_database(do, database_url, home, schema)
+    if as_json:
+        print_json({"token": made, "scopes": scopes, "hours": hours})
+        return
     note(f"scopes {', '.join(scopes)}; it signs in once, within {hours:g} h")
     say(made)

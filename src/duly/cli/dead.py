@@ -9,7 +9,7 @@ from uuid import UUID
 
 import typer
 
-from duly.cli.console import say
+from duly.cli.console import say_done
 from duly.cli.jobs import Limit, found_job, parsed_id, show_jobs, with_database
 from duly.cli.options import AsJson, DatabaseUrl, Home, Schema
 from duly.model.errors import ExpiredJobError, InvalidInputError, UniqueKeyTakenError, WrongStateError
@@ -46,6 +46,7 @@ def redrive_(
         str | None, typer.Option("--queue", help="With --all: only of this queue.", show_default=False)
     ] = None,
     limit: Limit = 100,
+    as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
@@ -70,7 +71,8 @@ def redrive_(
                     raise WrongStateError(job_id, (await found_job(db, job_id)).state, "redrive", "dead and cancelled")
         return len(ids)
 
-    say(f"redriven: {with_database(do, database_url, home, schema)}")
+    number = with_database(do, database_url, home, schema)
+    say_done(f"redriven: {number}", as_json, result="redriven", jobs=number)
 
 
 async def _redriven(db: Database, job_id: UUID) -> str:

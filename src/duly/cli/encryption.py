@@ -6,7 +6,7 @@ from collections import Counter
 
 import typer
 
-from duly.cli.console import note, print_json, print_table, say
+from duly.cli.console import note, print_json, print_table, say, say_done
 from duly.cli.jobs import with_database
 from duly.cli.keyrings import found_keyring
 from duly.cli.options import AsJson, DatabaseUrl, EncryptionKeys, Home, Schema
@@ -20,10 +20,11 @@ app = typer.Typer(help="The keys that seal secrets at rest.", no_args_is_help=Tr
 
 
 @app.command()
-def make() -> None:
+def make(as_json: AsJson = False) -> None:
     """Make a key and print it, as id:base64. It is kept nowhere: put it where your other secrets are."""
     note("put it first in DULY_ENCRYPTION_KEYS, or in the file of --encryption-keys; keep it with your backups")
-    say(new_key())
+    key = new_key()
+    say_done(key, as_json, result="made", key=key)
 
 
 @app.command()
@@ -65,6 +66,7 @@ def used(
 @app.command()
 def reseal(
     encryption_keys: EncryptionKeys = None,
+    as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
@@ -76,6 +78,9 @@ def reseal(
         return await reseal_secrets(db, keyring), await reseal_schedules(db, keyring)
 
     secrets, schedules = with_database(do, database_url, home, schema)
+    if as_json:
+        print_json({"key": keyring.first, "signing_secrets": secrets, "schedules": schedules})
+        return
     say(f"signing secrets sealed with {keyring.first}: {secrets}")
     if schedules:
         say(f"schedules sealed with {keyring.first}: {schedules}")

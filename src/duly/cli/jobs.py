@@ -10,7 +10,7 @@ from uuid import UUID
 
 import typer
 
-from duly.cli.console import print_json, print_table, say
+from duly.cli.console import print_json, print_table, say, say_done
 from duly.cli.options import AsJson, DatabaseUrl, Home, Schema, found_database_url
 from duly.cli.parts import open_database
 from duly.cli.stopping import run_loop
@@ -82,6 +82,7 @@ def show(
 def cancel_(
     job: JobId,
     abort: Annotated[bool, typer.Option("--abort", help="Stop the attempt that runs, too.")] = False,
+    as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
@@ -97,7 +98,8 @@ def cancel_(
         return answer
 
     answer = with_database(do, database_url, home, schema)
-    say("cancelled" if answer == "cancelled" else "it runs: no further attempt will be made")
+    words = "cancelled" if answer == "cancelled" else "it runs: no further attempt will be made"
+    say_done(words, as_json, job=job, result=answer)
 
 
 def show_jobs(jobs: list[JobView], as_json: bool) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
 
 from duly.cli import encryption, signing
-from duly.cli.console import note, print_json, print_table, say
+from duly.cli.console import note, print_json, print_table, say, say_done
 from duly.cli.jobs import parsed_id, with_database
 from duly.cli.keyrings import keyring_if_needed
 from duly.cli.options import Account, AsJson, DatabaseUrl, EncryptionKeys, Home, NoEncryption, Schema
@@ -35,6 +36,7 @@ def create(
     account: Account = "default",
     encryption_keys: EncryptionKeys = None,
     no_encryption: NoEncryption = False,
+    as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
@@ -53,6 +55,9 @@ def create(
         return await create_key(db, tenant.owner.project_id, name, scopes=scopes, expires_at=ends)
 
     made = with_database(do, database_url, home, schema)
+    if as_json:
+        print_json({**asdict(made.info), "scopes": sorted(made.info.scopes), "key": made.key})
+        return
     note(f"key {made.info.id}, scopes {', '.join(sorted(made.info.scopes))}; it is not shown again")
     say(made.key)
 
@@ -101,6 +106,7 @@ def revoke(
     account: Account = "default",
     encryption_keys: EncryptionKeys = None,
     no_encryption: NoEncryption = False,
+    as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
@@ -115,4 +121,4 @@ def revoke(
 
     if not with_database(do, database_url, home, schema):
         raise NotFoundError("a living key", key_id)
-    say("revoked")
+    say_done("revoked", as_json, key=key)

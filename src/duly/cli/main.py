@@ -1,14 +1,33 @@
-"""`duly up | api | worker | migrate | doctor | jobs | dead | keys | queues | schedules | admin | dashboard`."""
+"""`duly`: every command by its name; what goes wrong becomes one sentence."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 import asyncpg
 import typer
 
 from duly import __version__
-from duly.cli import admin, dashboard, dead, doctor, jobs, keys, migrate, queues, schedules, serve, up
+from duly.cli import (
+    admin,
+    dashboard,
+    dead,
+    doctor,
+    export,
+    import_jobs,
+    jobs,
+    keys,
+    migrate,
+    queues,
+    schedules,
+    send,
+    serve,
+    tail,
+    top,
+    up,
+    workers,
+)
 from duly.cli.console import complain
 from duly.model.errors import DulyError
 
@@ -23,6 +42,12 @@ app.command("api")(serve.api)
 app.command("worker")(serve.worker)
 app.command("migrate")(migrate.migrate)
 app.command("doctor")(doctor.doctor)
+app.command("top")(top.top)
+app.command("workers")(workers.workers)
+app.command("send")(send.send)
+app.command("tail")(tail.tail)
+app.command("export")(export.export)
+app.command("import")(import_jobs.import_)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dead.app, name="dead")
 app.add_typer(keys.app, name="keys")
@@ -46,6 +71,9 @@ def run() -> None:
     except UnicodeError:
         complain("an argument is not valid UTF-8: type it again")
         sys.exit(1)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from duly.cli.console import print_json, print_table, say
+from duly.cli.console import print_json, print_table, say, say_done
 from duly.cli.jobs import with_database
 from duly.cli.options import AsJson, DatabaseUrl, Home, Schema
+from duly.cli.owners import Project, named_owner
 from duly.model.errors import InvalidInputError, NotFoundError
 from duly.model.jobs import QUEUE_NAME
 from duly.queue import (
     Database,
-    Owner,
     QueueSettings,
     get_queue,
     list_queues,
@@ -26,7 +26,6 @@ from duly.queue import (
     unset_queue,
 )
 from duly.schema import DEFAULT_SCHEMA
-from duly.service import list_accounts, list_projects
 from duly.service.durations import parse_duration, show_duration
 from duly.service.faults import FieldError
 from duly.service.queues import parse_rate
@@ -35,9 +34,6 @@ app = typer.Typer(help="Limits, rates, defaults and pauses of queues.", no_args_
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
 Account = Annotated[str, typer.Option("--account", help="The account.")]
-Project = Annotated[
-    str | None, typer.Option("--project", help="Its project. Default: that of the same name.", show_default=False)
-]
 _CODE = re.compile(r"[1-5](?:\d\d|xx)", re.ASCII)
 _PAGE = 1000
 
@@ -58,7 +54,7 @@ def list_(
     """List the queues for which something is set, and those that have ever had a job."""
 
     async def ask(db: Database) -> list[tuple[str, QueueSettings]]:
-        owner = await _owner(db, account, project)
+        owner = await named_owner(db, account, project)
         found: list[tuple[str, QueueSettings]] = []
         while len(found) % _PAGE == 0:
             after = found[-1][0] if found else ""
@@ -84,7 +80,7 @@ def show(
     """Show what applies to a queue."""
 
     async def ask(db: Database) -> QueueSettings:
-        owner = await _owner(db, account, project)
+        owner = await named_owner(db, account, project)
         if not await queue_is_known(db, owner.account_id, owner.project_id, _checked(name)):
             raise NotFoundError("queue", name)
         return await get_queue(db, owner.project_id, name)
@@ -127,7 +123,7 @@ def set_(
         raise InvalidInputError("nothing to set: see `duly queues set --help`")
 
     async def do(db: Database) -> QueueSettings:
-        owner = await _owner(db, account, project)
+        owner = await named_owner(db, account, project)
         before = await get_queue(db, owner.project_id, _checked(name))
         after = replace(before, **limits, defaults=replace(before.defaults, **defaults))
         await set_queue(db, owner.project_id, name, after, keep_pause=True)
@@ -141,6 +137,7 @@ def unset(
     name: Name,
     account: Account = "default",
     project: Project = None,
+    as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
@@ -148,12 +145,12 @@ def unset(
     """Forget all that was set for a queue, its pause too. Its jobs stay."""
 
     async def do(db: Database) -> bool:
-        owner = await _owner(db, account, project)
+        owner = await named_owner(db, account, project)
         return await unset_queue(db, owner.project_id, _checked(name))
 
     if not with_database(do, database_url, home, schema):
         raise NotFoundError("a setting of queue", name)
-    say(f"queue {name} has no settings any more")
+    say_done(f"queue {name} has no settings any more", as_json, queue=name, result="unset")
 
 
 @app.command()
@@ -195,7 +192,7 @@ def _pause(
     schema: str,
 ) -> None:
     async def do(db: Database) -> QueueSettings:
-        owner = await _owner(db, account, project)
+        owner = await named_owner(db, account, project)
         await pause_queue(db, owner.project_id, _checked(name), paused)
         return await get_queue(db, owner.project_id, name)
 
@@ -204,17 +201,6 @@ def _pause(
         print_json({"name": name, "settings": settings})
     else:
         say(f"queue {name} {'is paused' if paused else 'goes on'}")
-
-
-async def _owner(db: Database, account: str, project: str | None) -> Owner:
-    """The project as typed. Raises NotFoundError."""
-    for one in await list_accounts(db):
-        if one.name == account:
-            for its in await list_projects(db, one.id):
-                if its.name == (project or account):
-                    return its.owner
-            raise NotFoundError(f"in account {account} a project", project or account)
-    raise NotFoundError("account", account)
 
 
 def _show_all(queues: list[tuple[str, QueueSettings]], as_json: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from duly.cli.console import note, print_json, print_table, say
+from duly.cli.console import note, print_json, print_table, say, say_done
 from duly.cli.jobs import Limit, parsed_id, with_database
 from duly.cli.keyrings import keyring_if_needed
 from duly.cli.options import (
@@ -154,6 +154,7 @@ def fires(
 def pause(
     schedule: Which,
     account: Account = "default",
+    as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
@@ -166,7 +167,7 @@ def pause(
             raise ScheduleStateError(found.state, "be paused")
 
     with_database(do, database_url, home, schema)
-    say("paused")
+    say_done("paused", as_json, schedule=schedule)
 
 
 @app.command()
@@ -178,6 +179,7 @@ def resume(
     allow_port: AllowPort = [],  # noqa: B006
     encryption_keys: EncryptionKeys = None,
     no_encryption: NoEncryption = False,
+    as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
@@ -197,6 +199,9 @@ def resume(
         return await _found(db, account, str(found.id))
 
     resumed = with_database(do, database_url, home, schema)
+    if as_json:
+        print_json(_shown(resumed))
+        return
     say(f"next fire {show_moment(resumed.next_fire_at)}" if resumed.next_fire_at else "there is no fire left: it ended")
 
 
@@ -209,6 +214,7 @@ def run(
     allow_port: AllowPort = [],  # noqa: B006
     encryption_keys: EncryptionKeys = None,
     no_encryption: NoEncryption = False,
+    as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
@@ -222,13 +228,15 @@ def run(
         template = _fit(found, keyring, policy, await server_now(db))
         return str((await fire_now(db, found, template, keyring, "command line")).job_id)
 
-    say(with_database(do, database_url, home, schema))
+    job = with_database(do, database_url, home, schema)
+    say_done(job, as_json, schedule=schedule, job=job, result="made")
 
 
 @app.command()
 def delete(
     schedule: Which,
     account: Account = "default",
+    as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
@@ -240,7 +248,7 @@ def delete(
         await delete_schedule(db, found.owner, found.id)
 
     with_database(do, database_url, home, schema)
-    say("deleted")
+    say_done("deleted", as_json, schedule=schedule)
 
 
 @app.command("apply")

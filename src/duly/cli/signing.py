@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from duly.cli.console import note, say
+from duly.cli.console import note, print_json, say
 from duly.cli.jobs import with_database
 from duly.cli.keyrings import keyring_if_needed
-from duly.cli.options import Account, DatabaseUrl, EncryptionKeys, Home, NoEncryption, Schema, read_duration
+from duly.cli.options import Account, AsJson, DatabaseUrl, EncryptionKeys, Home, NoEncryption, Schema, read_duration
 from duly.http import encode_secret
 from duly.queue import Database
 from duly.schema import DEFAULT_SCHEMA
@@ -25,6 +25,7 @@ def signing(
     overlap: Annotated[str, typer.Option("--overlap", help="For how long, such as 24h; 0s ends them at once.")] = "24h",
     encryption_keys: EncryptionKeys = None,
     no_encryption: NoEncryption = False,
+    as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
@@ -40,6 +41,10 @@ def signing(
         return await list_secrets(db, project_id, keyring=keyring)
 
     secrets = with_database(look, database_url, home, schema)
+    if as_json:
+        shown = [{"secret": encode_secret(one.secret), "expires_at": one.expires_at} for one in secrets]
+        print_json(shown)
+        return
     note(f"{len(secrets)} of account {account}; whoever has one can forge its deliveries")
     for secret in secrets:
         ends = "" if secret.expires_at is None else f"  signs until {secret.expires_at:%Y-%m-%d %H:%M:%S} UTC"

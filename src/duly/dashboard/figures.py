@@ -52,11 +52,16 @@ class _Entry:
 
 
 class Figures:
-    """One per dashboard. Each question is asked once at a time, two of them at once."""
+    """One per dashboard. Each question is asked once at a time, two of them at once; `patience_s`: how long one who
+    looks waits for an answer.
+    """
 
-    def __init__(self, db: Database, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, db: Database, clock: Callable[[], float] = time.monotonic, *, patience_s: float = PATIENCE_S
+    ) -> None:
         self._db = db
         self._clock = clock
+        self._patience_s = patience_s
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self._room = asyncio.Semaphore(AT_ONCE)
 
@@ -99,7 +104,7 @@ class Figures:
         if entry.looking is None and self._clock() >= entry.good_until_s:
             entry.looking = asyncio.create_task(self._look(entry, ask))
         if entry.looking is not None:
-            await asyncio.wait({entry.looking}, timeout=PATIENCE_S)
+            await asyncio.wait({entry.looking}, timeout=self._patience_s)
         self._drop_oldest()
         return cast("Figure[T]", entry.figure)
 

@@ -20,7 +20,12 @@ def uuid7(milliseconds: int | None = None) -> UUID:
     """Make a version-7 UUID for the given Unix time in milliseconds (None: now)."""
     if milliseconds is None:
         milliseconds = time.time_ns() // 1_000_000
-    noise = int.from_bytes(os.urandom(10), "big")
+    return uuid7_with(milliseconds, os.urandom(10))
+
+
+def uuid7_with(milliseconds: int, noise_bytes: bytes) -> UUID:
+    """The version-7 UUID of this time whose random bits are from the first ten bytes given: the same for the same."""
+    noise = int.from_bytes(noise_bytes[:10], "big")
     rand_a = (noise >> 62) & 0xFFF
     rand_b = noise & ((1 << 62) - 1)
     return UUID(int=((milliseconds & _MAX_MILLISECONDS) << 80) | _VERSION_7 | (rand_a << 64) | _VARIANT | rand_b)

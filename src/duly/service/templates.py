@@ -14,6 +14,7 @@ from uuid import UUID
 
 from duly.model import NewJob, RetryPolicy, Unique
 from duly.model.errors import InvalidInputError
+from duly.model.ids import uuid7_with
 from duly.model.jobs import DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT, unique_until
 from duly.service.jobs import KIND
 from duly.service.keyring import Keyring, place_of
@@ -106,10 +107,7 @@ def fire_id(schedule_id: UUID, fire_at: datetime, now: datetime) -> UUID:
     A fire that is too old for an id carries `now`: what keeps it single is the row of the fire.
     """
     at = fire_at if now - fire_at < _OLDEST_ID else now
-    noise = int.from_bytes(_digest(b"job", schedule_id, fire_at)[:10], "big")
-    milliseconds = int(at.timestamp() * 1000)
-    low = (0b10 << 62) | (noise & ((1 << 62) - 1))
-    return UUID(int=(milliseconds << 80) | (0x7 << 76) | (((noise >> 62) & 0xFFF) << 64) | low)
+    return uuid7_with(int(at.timestamp() * 1000), _digest(b"job", schedule_id, fire_at))
 
 
 def jitter_of(schedule_id: UUID, fire_at: datetime, jitter: timedelta) -> timedelta:
