@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -11,6 +12,9 @@ from pydantic import BaseModel
 from duly.api.objects import parse_object
 
 Model = TypeVar("Model", bound=BaseModel)
+
+_WHOLE = re.compile(r"\d{1,18}", re.ASCII)
+_DECIMAL = re.compile(r"\d{1,18}\.\d{1,18}", re.ASCII)
 
 
 def read_input(members: Mapping[str, Any], model: type[Model]) -> Model:
@@ -23,15 +27,12 @@ def as_body(members: Mapping[str, Any]) -> str:
     return json.dumps(_given(members))
 
 
-def number(text: str) -> int | float | str | None:
-    """A number as a number, so that the API's rules see one; other text as it is, for them to refuse."""
-    text = text.strip()
-    if not text:
-        return None
-    try:
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else float(text)
-    except ValueError:
-        return text
+def number(value: str) -> int | float | str | None:
+    """A number as a number, so that the API's rules see one; other text, a duration say, as it is. None for nothing."""
+    value = value.strip()
+    if _WHOLE.fullmatch(value):
+        return int(value)
+    return float(value) if _DECIMAL.fullmatch(value) else value or None
 
 
 def text(value: str) -> str | None:

@@ -16,7 +16,7 @@ from duly.api.admin_inputs import KeyInput
 from duly.api.keys import expiry_of
 from duly.api.problems import Problem
 from duly.dashboard.figures import LIMIT
-from duly.dashboard.forms import read_input, text
+from duly.dashboard.forms import number, read_input, text
 from duly.dashboard.guarding import HOME
 from duly.dashboard.parts import Parts, parts_of, reader, writer
 from duly.dashboard.reach import check_reach, project_asked, project_for
@@ -113,7 +113,7 @@ def members_of(form: Mapping[str, str]) -> dict[str, Any]:
     return {
         "name": text(form.get("name", "")),
         "scopes": [scope for scope in SCOPES if f"scope_{scope}" in form],
-        "expires_in": text(form.get("expires_in", "")),
+        "expires_in": number(form.get("expires_in", "")),
     }
 
 

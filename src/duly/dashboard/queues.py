@@ -127,18 +127,18 @@ def members_of(form: Mapping[str, str]) -> dict[str, Any]:
         "concurrency": number(form.get("concurrency", "")),
         "key_concurrency": number(form.get("key_concurrency", "")),
         "rate": text(form.get("rate", "")),
-        "timeout": text(form.get("timeout", "")),
+        "timeout": number(form.get("timeout", "")),
         "retry": {
             "max_attempts": number(form.get("max_attempts", "")),
-            "max_age": text(form.get("max_age", "")),
+            "max_age": number(form.get("max_age", "")),
             "on": on[0] if on in (["default"], ["all_non_2xx"]) else [number(one) for one in on] or None,
             "backoff": {
                 "kind": text(form.get("kind", "")),
-                "base": text(form.get("base", "")),
+                "base": number(form.get("base", "")),
                 "factor": number(form.get("factor", "")),
-                "max": text(form.get("max", "")),
+                "max": number(form.get("max", "")),
                 "jitter": number(form.get("jitter", "")),
-                "steps": listed(form.get("steps", "")) or None,
+                "steps": [number(one) for one in listed(form.get("steps", ""))] or None,
             },
         },
     }

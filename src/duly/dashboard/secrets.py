@@ -19,7 +19,7 @@ from duly.api.accounts import path_id
 from duly.api.admin_inputs import SecretRotationInput
 from duly.api.problems import Problem, not_found
 from duly.dashboard.figures import LIMIT
-from duly.dashboard.forms import read_input, text
+from duly.dashboard.forms import number, read_input
 from duly.dashboard.guarding import HOME
 from duly.dashboard.parts import Parts, parts_of, reader, writer
 from duly.dashboard.reach import project_asked, project_for
@@ -48,7 +48,7 @@ async def rotate(request: Request) -> Response:
     services = parts.services
     project = await project_for(services.database, viewer, form.get("project", ""))
     try:
-        given = read_input({"overlap": text(form.get("overlap", ""))}, SecretRotationInput)
+        given = read_input({"overlap": number(form.get("overlap", ""))}, SecretRotationInput)
     except (InvalidInputError, Problem) as error:
         return await _shown(request, parts, viewer, form, said(error))
     secret = await rotate_secret(
