@@ -14,6 +14,8 @@ from duly.api import ApiServer, ApiSettings, create_app
 from duly.dashboard import figures, install_dashboard
 from duly.http import EgressPolicy
 from duly.queue import Database, register
+from duly.service import SCOPES, create_key
+from duly.service.sessions import make_operator_token
 
 
 @pytest.fixture
@@ -51,6 +53,22 @@ async def visitor(address: str, api: Api) -> AsyncIterator[Visitor]:
     """Signed in with the key of the project."""
     async with Visitor(address) as visitor:
         await visitor.sign_in(api.key)
+        yield visitor
+
+
+@pytest.fixture
+async def operator(database: Database, address: str) -> AsyncIterator[Visitor]:
+    async with Visitor(address) as visitor:
+        await visitor.sign_in(await make_operator_token(database, scopes=SCOPES))
+        yield visitor
+
+
+@pytest.fixture
+async def admin(database: Database, address: str, api: Api) -> AsyncIterator[Visitor]:
+    """Signed in with a key of the project that administers it."""
+    key = await create_key(database, api.project.owner.project_id, "admin", scopes=["read", "admin"])
+    async with Visitor(address) as visitor:
+        await visitor.sign_in(key.key)
         yield visitor
 
 

@@ -6,13 +6,19 @@ import re
 from datetime import timedelta
 from html import unescape
 from typing import Any
+from uuid import UUID
 
 import httpx
 
-from api.harness import Api, Worker
+from api.harness import TARGET, Api, Worker
 from duly import queue
 from duly.model import DeadReason, NewJob, Report, Settlement
 from duly.queue import Database, QueueSettings, breaker, settle
+from duly.service import NO_KEYRING
+from duly.service.fire_plan import Policy
+from duly.service.schedules import NewSchedule, create_schedule
+from duly.service.templates import Template
+from duly.service.timing import Timing
 
 COOKIE = "duly_session"
 
@@ -76,6 +82,26 @@ async def fail(worker: Worker, report: Report, reason: DeadReason | None = None)
     assert not await settle(worker.database, worker.id, [settlement])
 
 
+async def new_schedule(database: Database, api: Api, name: str | None = None, **options: Any) -> UUID:
+    """A schedule of the project, every hour unless something else is said."""
+    now = await queue.server_now(database)
+    timing = options.pop("timing", None) or Timing(now, every=timedelta(hours=1))
+    template = options.pop("template", None) or Template("http", {"url": TARGET, "method": "POST", "headers": []})
+    new = NewSchedule(timing, options.pop("policy", Policy()), template, name, **options)
+    schedule, _ = await create_schedule(database, api.project.owner, new, keyring=NO_KEYRING, now=now)
+    return schedule.id
+
+
+async def park(database: Database, schedule: UUID, why: str) -> None:
+    """Take a schedule out of the calendar, as a fire that cannot be made does."""
+    await database.execute(
+        """update duly.schedule_turn set state = 'parked', parked_why = $2, next_fire_at = null, look_at = null
+            where schedule_id = $1""",
+        schedule,
+        why,
+    )
+
+
 async def fill_with_hostile_texts(database: Database, api: Api, worker: Worker) -> dict[str, int]:
     """A hostile text in every field that shows on a page; the pages, and how often each shows it at least."""
     payload = {"url": f"https://h.acme.com/{HOSTILE}", "method": HOSTILE, "headers": [["x-a", HOSTILE], [HOSTILE, "v"]]}
@@ -99,7 +125,34 @@ async def fill_with_hostile_texts(database: Database, api: Api, worker: Worker) 
     await queue.set_queue(database, api.project.owner.project_id, HOSTILE, QueueSettings(1))
     second = timedelta(seconds=1)
     await breaker.open_breaker(database, api.project.owner.account_id, HOSTILE, 1, HOSTILE, second, second)
+    schedule = await new_schedule(
+        database, api, HOSTILE, template=Template("http", payload, queue=HOSTILE, tags=(HOSTILE,))
+    )
+    await park(database, schedule, HOSTILE)
+    await database.execute(
+        """insert into duly.fire (schedule_id, fire_at, trigger, outcome, why)
+           values ($1, now(), 'manual', 'skipped', $2)""",
+        schedule,
+        HOSTILE,
+    )
+    await database.execute("update duly.project set name = $1", HOSTILE)
+    await database.execute("update duly.api_key set name = $1, hint = $1", HOSTILE)
+    await database.execute("insert into duly.plan (name, limits) values ($1, '{}')", HOSTILE)
+    await database.execute("update duly.account set plan = $1", HOSTILE)
+    key = await database.fetchval("select id from duly.api_key")
+    project = f"project={api.project.id}"
     return {
+        "/schedules": 3,
+        f"/schedules/{schedule}": 6,
+        f"/queues/one?name=a&{project}": 1,
+        "/accounts": 3,
+        f"/accounts/{api.project.account_id}": 3,
+        f"/accounts/{api.project.account_id}/disable": 2,
+        "/keys": 2,
+        f"/keys?{project}": 4,
+        f"/keys/{key}/revoke": 3,
+        f"/secrets?{project}": 2,
+        f"/jobs/{new.id}/replay": 3,
         "/": 5,
         "/jobs": 4,
         "/dead": 4,

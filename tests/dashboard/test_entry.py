@@ -13,10 +13,19 @@ from dashboard.harness import COOKIE, Visitor, text_of
 from duly.api import ApiSettings
 from duly.model.errors import InvalidInputError
 from duly.queue import Database
-from duly.service import authenticate, create_key, revoke_key
+from duly.service import authenticate, create_key, delete_project, disable_account, enable_account, revoke_key
 from duly.service.sessions import begin_with_key, begin_with_token, make_operator_token, viewer_of
 
-PAGES = ("/", "/jobs", "/dead", "/dead/redrive", "/queues", "/workers", "/breakers", "/jobs/x")
+PAGES = (
+    *("/", "/jobs", "/dead", "/dead/redrive", "/queues", "/workers", "/breakers", "/jobs/x", "/jobs/x/replay"),
+    *("/schedules", "/schedules/x", "/queues/one", "/accounts", "/accounts/x", "/accounts/x/disable"),
+    *("/keys", "/keys/x/revoke", "/secrets", "/secrets/x/end"),
+)
+POSTS = (
+    *("/jobs/x/cancel", "/jobs/x/replay", "/dead/redrive", "/schedules/x/run", "/queues/one", "/queues/pause"),
+    *("/accounts", "/accounts/x/projects", "/accounts/x/disable", "/keys", "/keys/x/revoke"),
+    *("/secrets/rotate", "/secrets/x/reveal", "/secrets/x/end"),
+)
 
 
 async def test_every_page_asks_for_a_session_and_says_what_no_browser_may_do(client: httpx.AsyncClient) -> None:
@@ -32,7 +41,7 @@ async def test_every_page_asks_for_a_session_and_says_what_no_browser_may_do(cli
             assert one.headers["x-frame-options"] == "DENY"
             assert one.headers["cache-control"] == "no-store"
             assert one.headers["x-content-type-options"] == "nosniff"
-    for path in ("/jobs/x/cancel", "/dead/redrive"):
+    for path in POSTS:
         assert (await client.post(f"/dashboard{path}", data={})).headers["location"] == "/dashboard/sign-in"
     assert (await client.get("/dashboard")).headers["location"] == "/dashboard/"
     assert (await client.get("/dashboard/static/duly.js")).status_code == 200
@@ -137,6 +146,29 @@ async def test_sessions_end_with_their_key(database: Database, address: str, api
         await three.get()
         await database.execute("update duly.api_key set expires_at = now() where id = $1", other.info.id)
         await three.get(status=303)
+
+
+async def test_a_disabled_account_gets_in_no_more(database: Database, address: str, visitor: Visitor, api: Api) -> None:
+    """Its keys are refused at the sign-in, and a session that began before may neither look nor act, as the key itself;
+    enabled again it goes on.
+    """
+    job = await api.create()
+    await visitor.get()
+    await disable_account(database, api.project.account_id)
+    for answer in await visitor.http.get("/dashboard/jobs"), await visitor.post(f"/jobs/{job['id']}/cancel"):
+        assert answer.status_code == 403
+        assert "The account is disabled" in answer.text
+    async with Visitor(address) as late:
+        assert "The account is disabled" in (await late.sign_in(api.key)).text
+    await enable_account(database, api.project.account_id)
+    assert job["id"] in await visitor.get("/jobs")
+
+
+async def test_sessions_end_with_their_project(database: Database, visitor: Visitor, api: Api) -> None:
+    """A deleted one has no keys, so no sessions."""
+    await visitor.get()
+    await delete_project(database, api.project.id)
+    await visitor.get(status=303)
 
 
 async def test_scopes_count_as_they_are_now(database: Database, visitor: Visitor) -> None:

@@ -18,12 +18,27 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 from api.harness import Api, Worker
-from dashboard.harness import SHOWN, Visitor, fail, fill_with_hostile_texts
+from dashboard.harness import SHOWN, Visitor, fail, fill_with_hostile_texts, new_schedule, park
+from duly import queue
 from duly.cli.parts import WorkerSettings, work
 from duly.http import EgressPolicy
-from duly.model import DeadReason, Report
-from duly.queue import Database, breaker
+from duly.model import Backoff, DeadReason, JobDefaults, Report
+from duly.queue import Database, QueueSettings, Rate, breaker, server_now
+from duly.service import (
+    SCOPES,
+    authenticate,
+    change_account,
+    create_account,
+    create_key,
+    disable_account,
+    list_secrets,
+    put_plan,
+    revoke_key,
+    rotate_secret,
+)
+from duly.service.schedules import list_fires, pause_schedule
 from duly.service.sessions import make_operator_token
+from duly.service.timing import Timing
 from support.recording_target import Received, recording_target
 
 CHROMIUM = os.environ.get("DULY_CHROMIUM") or next(
@@ -66,6 +81,13 @@ class Window:
         answer = await self.page.goto(self.home + path)
         assert answer is not None
         assert answer.status == 200, (path, answer.status)
+
+    async def go(self, key: str, path: str) -> None:
+        """To a page by its key."""
+        await self.page.evaluate("document.activeElement.blur()")
+        await self.page.keyboard.press("g")
+        await self.page.keyboard.press(key)
+        await self.page.wait_for_url(self.home + path)
 
     async def press(self, name: str) -> None:
         await self.page.get_by_role("button", name=name, exact=True).click()
@@ -114,16 +136,67 @@ async def fill(database: Database, api: Api, worker: Worker) -> list[str]:
     ]
 
 
+async def fill_administration(database: Database, api: Api, worker: Worker) -> list[str]:
+    """Schedules in every state, queues with settings, a customer near its limits, keys and secrets; their pages."""
+    project = api.project.owner.project_id
+    now = await server_now(database)
+    nightly = await new_schedule(
+        database, api, "nightly report", timing=Timing(now, cron="30 2 * * mon-fri", timezone="Europe/Berlin")
+    )
+    fired = await new_schedule(database, api, "poll the shop", timing=Timing(now, every=timedelta(minutes=5)))
+    late = await new_schedule(database, api, "late")
+    parked = await new_schedule(database, api, "invoices-of-a-customer-with-a-name-" + "that-goes-on-" * 5)
+    await park(database, parked, "http://10.0.0.7/: 10.0.0.7 lies in 10.0.0.0/8, which is closed to deliveries")
+    paused = await new_schedule(database, api, None)
+    await pause_schedule(database, api.project.owner, paused)
+    await database.execute(
+        "update duly.schedule_turn set next_fire_at = now() - interval '5 minutes' where schedule_id = $1", late
+    )
+    async with Visitor(str(api.client.base_url)) as visitor:
+        await visitor.sign_in(api.key)
+        for end in worker.succeed, worker.bury, worker.claim:
+            await visitor.said(await visitor.post(f"/schedules/{fired}/run"))
+            await end()
+    await database.execute(
+        """insert into duly.fire (schedule_id, fire_at, trigger, outcome, covers, why)
+           select $1, now() - n * interval '1 hour', 'schedule', o, 3, w
+           from (values (1, 'missed', null), (2, 'skipped', 'the job before it has not ended')) v (n, o, w)""",
+        fired,
+    )
+    defaults = JobDefaults(timedelta(seconds=10), 5, Backoff(), timedelta(hours=2), (404, "5xx"))
+    await queue.set_queue(
+        database, project, "mail", QueueSettings(20, 1, rate=Rate(100, timedelta(minutes=1)), defaults=defaults)
+    )
+    await queue.set_queue(database, project, "paused", QueueSettings(paused=True))
+    await put_plan(database, "small", {"running": 5, "monthly_quota": 1000, "keep": 86_400})
+    await change_account(database, api.project.account_id, {"plan": "small", "limits": {"stored": 2}})
+    gone = await create_account(database, "gone")
+    await disable_account(database, gone.id)
+    await create_key(database, project, "ci", scopes=["read"], expires_at=now + timedelta(days=30))
+    old = await create_key(database, project, "old")
+    await revoke_key(database, project, old.info.id)
+    await rotate_secret(database, project)
+    secret = (await list_secrets(database, project))[0]
+    of = f"project={api.project.id}"
+    return [
+        *("/schedules", f"/schedules/{nightly}", f"/schedules/{fired}", f"/schedules/{late}", f"/schedules/{parked}"),
+        *("/queues", f"/queues/one?name=mail&{of}", "/accounts", f"/accounts/{api.project.account_id}"),
+        *(f"/accounts/{api.project.account_id}/disable", f"/accounts/{gone.id}", "/keys", f"/keys?{of}"),
+        *("/secrets", f"/secrets?{of}", f"/secrets/{secret.id}/end?{of}"),
+    ]
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("filled", [fill, fill_administration], ids=["work", "administration"])
 async def test_every_page_is_accessible_and_fits_in_light_and_dark(
-    database: Database, address: str, api: Api, worker: Worker, browser: Browser
+    database: Database, address: str, api: Api, worker: Worker, browser: Browser, filled: Any
 ) -> None:
     """axe finds nothing, at 1280 and at 360 pixels, in both schemes; no page is wider than its window."""
-    pages = await fill(database, api, worker)
+    pages = await filled(database, api, worker)
     found: list[tuple[Any, ...]] = []
     for scheme in ("light", "dark"):
         for width in (1280, 360):
-            token = await make_operator_token(database, scopes=["read", "write", "read_payloads"])
+            token = await make_operator_token(database, scopes=SCOPES)
             options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
             async with window(browser, address, token, **options) as tab:
                 for path in pages:
@@ -148,7 +221,7 @@ async def test_hostile_texts_run_nothing(
 ) -> None:
     """On no page, at first and after it took over its live parts; they are seen as they are."""
     pages = await fill_with_hostile_texts(database, api, worker)
-    token = await make_operator_token(database, scopes=["read", "write", "read_payloads"])
+    token = await make_operator_token(database, scopes=SCOPES)
     async with window(browser, address, token) as tab:
         for path, times in pages.items():
             await tab.open(path)
@@ -220,7 +293,7 @@ async def test_everything_goes_by_keyboard(address: str, api: Api, browser: Brow
 async def test_buttons_do_what_they_say(database: Database, address: str, api: Api, browser: Browser) -> None:
     """Run now, cancel, redrive, copy, sign out: as a hand would do it."""
     job = await api.create(delay="1h", json={"id": 1970670598291982290})
-    token = await make_operator_token(database, scopes=["read", "write", "read_payloads"])
+    token = await make_operator_token(database, scopes=SCOPES)
     async with window(browser, address, token) as tab:
         await tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         await tab.open(f"/jobs/{job['id']}")
@@ -242,10 +315,118 @@ async def test_buttons_do_what_they_say(database: Database, address: str, api: A
         assert tab.page.url == f"{tab.home}/sign-in"
 
 
+async def test_schedules_and_queues_are_turned_by_hand(
+    address: str, api: Api, database: Database, browser: Browser
+) -> None:
+    """Pause, resume, run now; a limit set, wrong at first; by keyboard from page to page."""
+    schedule = await new_schedule(database, api, "nightly")
+    await api.create(queue="mail")
+    async with window(browser, address, api.key) as tab:
+        await tab.go("s", "/schedules")
+        await tab.page.get_by_role("link", name="nightly").click()
+        await tab.press("Pause")
+        await tab.shows("Paused: no fires until it is resumed.")
+        await tab.press("Resume")
+        await tab.shows("It fires again.")
+        await tab.press("Run now")
+        await tab.shows("A job was made of it; it is the first fire below.")
+        await tab.page.locator("#fires a.id").click()
+        await tab.shows("ready")
+        await tab.go("q", "/queues")
+        await tab.page.get_by_role("link", name="mail", exact=True).click()
+        await tab.page.get_by_label("Jobs at once").fill("x")
+        await tab.page.get_by_label("Time limit").fill("10s")
+        await tab.press("Set")
+        await tab.shows(re.compile("Concurrency must be a valid integer"))
+        await tab.page.get_by_label("Jobs at once").fill("3")
+        await tab.press("Set")
+        await tab.shows("Set. It binds from now on; what runs goes on.")
+        await tab.press("Pause")
+        await tab.shows("Paused: none of its jobs starts. What runs goes on.")
+        tab.complaints = [said for said in tab.complaints if "422" not in said]
+    settings = await queue.get_queue(database, api.project.owner.project_id, "mail")
+    assert (settings.concurrency, settings.paused) == (3, True)
+    assert settings.defaults.timeout == timedelta(seconds=10)
+    assert len(await list_fires(database, schedule)) == 1
+
+
+async def test_an_installation_is_administered_by_hand(
+    database: Database, address: str, api: Api, worker: Worker, browser: Browser
+) -> None:
+    """From a customer to a key that works; a secret shown, rotated and ended; the account disabled; a job replayed."""
+    job = await api.create(json={"n": 1})
+    await worker.succeed()
+    async with window(browser, address, await make_operator_token(database)) as tab:
+        await tab.go("a", "/accounts")
+        await tab.page.get_by_label("Name").fill("acme")
+        await tab.press("Make the account")
+        await tab.shows("Made. It needs a project and a key next.")
+        await tab.page.get_by_label("Name").fill("production")
+        await tab.press("Make the project")
+        await tab.shows("A new project")
+        assert [one["id"] for one in (await Axe().run(tab.page)).response["violations"]] == []
+        await tab.page.get_by_role("link", name="Done").click()
+        await tab.page.get_by_role("link", name="keys", exact=True).click()
+        await tab.page.get_by_label("Name").fill("shop")
+        await tab.press("Make the key")
+        key = await tab.page.locator("#secret").inner_text()
+        assert await authenticate(database, key)
+        await tab.page.get_by_role("link", name="Done").click()
+        assert key not in await tab.page.content()
+        await tab.page.get_by_role("link", name="Revoke…").click()
+        await tab.press("Revoke")
+        await tab.shows("Revoked: the key is refused everywhere.")
+        assert await authenticate(database, key) is None
+        await tab.go("e", "/secrets")
+        await tab.page.locator("table a.id").last.click()
+        await tab.press("Show")
+        shown = await tab.page.locator("#secret").inner_text()
+        await tab.page.get_by_role("link", name="Done").click()
+        await tab.press("Rotate")
+        assert await tab.page.locator("#secret").inner_text() != shown
+        await tab.page.get_by_role("link", name="Done").click()
+        await tab.page.get_by_role("link", name="End…").first.click()
+        await tab.press("End it")
+        await tab.shows("Ended: it signs no more, within ten seconds.")
+        await tab.go("a", "/accounts")
+        await tab.page.get_by_role("link", name="acme").click()
+        await tab.page.get_by_role("link", name="Disable…").click()
+        await tab.press("Disable")
+        await tab.press("Enable")
+        await tab.shows("Enabled: what waited goes on.")
+        await tab.open(f"/jobs/{job['id']}")
+        await tab.page.get_by_role("link", name="Replay…").click()
+        await tab.press("Replay")
+        await tab.shows("This is the new job: a copy, due now.")
+    await worker.succeed()
+
+
+async def test_names_of_ten_thousand_characters_fit(
+    database: Database, address: str, api: Api, browser: Browser
+) -> None:
+    """In a window of 360 pixels, whatever put them there."""
+    schedule = await new_schedule(database, api, "x" * 10_000)
+    for table in "account", "project", "api_key":
+        await database.execute(f"update duly.{table} set name = $1", "x" * 10_000)
+    account, of = api.project.account_id, f"project={api.project.id}"
+    token = await make_operator_token(database)
+    async with window(browser, address, token, viewport={"width": 360, "height": 800}) as tab:
+        for path in (
+            "/schedules",
+            f"/schedules/{schedule}",
+            "/accounts",
+            f"/accounts/{account}",
+            f"/keys?{of}",
+            f"/secrets?{of}",
+        ):
+            await tab.open(path)
+            assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
+
+
 async def test_pages_work_without_javascript(
     database: Database, address: str, api: Api, worker: Worker, browser: Browser
 ) -> None:
-    """Looking, filtering, redriving; only liveness is missing."""
+    """Looking, filtering, redriving, setting, rotating; only liveness is missing."""
     await fill(database, api, worker)
     async with window(browser, address, api.key, java_script_enabled=False) as tab:
         await tab.page.get_by_role("link", name="Redrive…").first.click()
@@ -255,6 +436,14 @@ async def test_pages_work_without_javascript(
         await tab.page.get_by_label("State").select_option("ready")
         await tab.press("Filter")
         await expect(tab.page.locator("tbody tr")).to_have_count(4)
+        await tab.open("/queues/one?name=mail")
+        await tab.page.get_by_label("Rate").fill("5/1m")
+        await tab.press("Set")
+        await tab.shows("Set. It binds from now on; what runs goes on.")
+    async with window(browser, address, await make_operator_token(database), java_script_enabled=False) as tab:
+        await tab.open(f"/secrets?project={api.project.id}")
+        await tab.press("Rotate")
+        await tab.shows("A new signing secret")
 
 
 async def test_the_drill_in_docs(

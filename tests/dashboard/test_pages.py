@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from html import unescape
 from typing import Any
 
 import pytest
 
-from api.harness import Api, Worker
+from api.harness import Api, Worker, new_api
 from dashboard.harness import SHOWN, Visitor, fail, fill_with_hostile_texts, text_of
 from duly import queue
 from duly.dashboard import dead, jobs
 from duly.dashboard.grouping import key_of
-from duly.model import DeadReason, NewJob, Report
-from duly.queue import Database, QueueSettings, breaker, overview
-from duly.service.sessions import Viewer, make_operator_token
-
-
-@pytest.fixture
-async def operator(database: Database, address: str) -> AsyncIterator[Visitor]:
-    async with Visitor(address) as visitor:
-        await visitor.sign_in(await make_operator_token(database, scopes=["read", "write", "read_payloads"]))
-        yield visitor
+from duly.model import DeadReason, NewJob, Report, uuid7
+from duly.queue import Database, breaker, overview
+from duly.service import change_account, create_key
+from duly.service.sessions import Viewer
 
 
 async def test_an_idle_project_is_told_that_all_is_well(visitor: Visitor) -> None:
@@ -34,7 +27,7 @@ async def test_an_idle_project_is_told_that_all_is_well(visitor: Visitor) -> Non
     assert 'href="/dashboard/workers"' not in page
     for link in set(re.findall(r'href="/dashboard(/[^"]*)"', page)):
         await visitor.get(unescape(link))
-    for path in ("/jobs", "/dead", "/queues", "/breakers"):
+    for path in ("/jobs", "/dead", "/schedules", "/queues", "/breakers"):
         await visitor.get(path)
 
 
@@ -284,20 +277,6 @@ async def test_a_redrive_of_many_ends_in_time(
     assert (done.redriven, done.is_whole) == (0, False)
 
 
-async def test_queues_show_limits_and_pauses(database: Database, api: Api, worker: Worker, visitor: Visitor) -> None:
-    """Those with settings only, too."""
-    project = api.project.owner.project_id
-    await queue.set_queue(database, project, "paused", QueueSettings(paused=True))
-    await queue.set_queue(database, project, "full", QueueSettings(1, 1))
-    await api.create(queue="full")
-    await worker.claim()
-    await api.create(queue="open")
-    text = text_of(await visitor.get("/queues"))
-    assert "open open 1" in text
-    assert "full at its limit 0 – 1 1 1" in text
-    assert "paused paused 0 – 0 none none" in text
-
-
 async def test_breakers_and_workers_say_what_they_do(
     database: Database, api: Api, worker: Worker, operator: Visitor, visitor: Visitor
 ) -> None:
@@ -408,3 +387,69 @@ async def test_the_drill(database: Database, api: Api, worker: Worker, visitor: 
         await worker.succeed()
     assert "No dead letters." in await visitor.get("/dead")
     assert "dead letters at" not in text_of(await visitor.get())
+
+
+async def test_a_job_that_has_ended_is_replayed(
+    database: Database, api: Api, worker: Worker, operator: Visitor, visitor: Visitor
+) -> None:
+    """A copy under an id of its own, once however often the form is sent; by an operator for the job's project."""
+    job = await api.create(json={"id": 1970670598291982290}, queue="mail", headers={"X-A": "b"}, tags=["blue"])
+    assert "Replay…" not in await visitor.get(f"/jobs/{job['id']}")
+    await visitor.get(f"/jobs/{job['id']}/replay", 409)
+    assert (await visitor.post(f"/jobs/{job['id']}/replay", id=str(uuid7()))).status_code == 409
+    await worker.succeed()
+    for who in visitor, operator:
+        assert f'href="/dashboard/jobs/{job["id"]}/replay"' in await who.get(f"/jobs/{job['id']}")
+        page = await who.get(f"/jobs/{job['id']}/replay")
+        copy = re.search(r'name="id" value="([0-9a-f-]+)"', page)
+        assert copy
+        for _ in range(2):
+            answer = await who.post(f"/jobs/{job['id']}/replay", id=copy[1])
+            assert answer.headers["location"] == f"/dashboard/jobs/{copy[1]}?said=replayed"
+        made = await api.job(copy[1])
+        assert (made["replay_of"], made["queue"], made["tags"]) == (job["id"], "mail", ["blue"])
+        assert f"Replay of …{job['id'][-8:]}" in text_of(await who.get(f"/jobs/{copy[1]}"))
+        claimed = await worker.claim()
+        assert claimed.body == b'{"id": 1970670598291982290}'
+    assert await database.fetchval("select count(*) from duly.job") == 3
+
+
+async def test_a_replay_keeps_the_limits(
+    database: Database, api: Api, worker: Worker, visitor: Visitor, operator: Visitor
+) -> None:
+    """The account's, the unique key's, the id's, and where jobs may go: each is told, and nothing is made."""
+    job = await api.create(unique_key="k")
+    await worker.succeed()
+    await api.create(unique_key="k")
+    path = f"/jobs/{job['id']}/replay"
+    answer = await visitor.post(path, id=str(uuid7()))
+    assert answer.status_code == 409
+    assert "unique key" in answer.text
+    for wrong in "", "x", "00000000-0000-4000-8000-000000000000", str(uuid7(0)), str(uuid7(2**47)):
+        assert (await visitor.post(path, id=wrong)).status_code == 422
+    await change_account(database, api.project.account_id, {"limits": {"stored": 1}})
+    for who in visitor, operator:
+        answer = await who.post(path, id=str(uuid7()))
+        assert answer.status_code == 429
+    await change_account(database, api.project.account_id, {"limits": {}})
+    await database.execute('update duly.job set payload = payload || \'{"url": "http://10.0.0.1/"}\'')
+    assert "may not be called any more" in (await visitor.post(path, id=str(uuid7()))).text
+    assert await database.fetchval("select count(*) from duly.job") == 2
+
+
+async def test_who_may_replay(database: Database, address: str, api: Api, worker: Worker, visitor: Visitor) -> None:
+    """Another project's job is not there; without the scope write or the token it is refused."""
+    job = await api.create()
+    await worker.succeed()
+    stranger = await new_api(database, api.client, "second")
+    reader = await create_key(database, api.project.owner.project_id, "reader", scopes=["read"])
+    async with Visitor(address) as other, Visitor(address) as looking:
+        await other.sign_in(stranger.key)
+        await other.get(f"/jobs/{job['id']}/replay", 404)
+        assert (await other.post(f"/jobs/{job['id']}/replay", id=str(uuid7()))).status_code == 404
+        await looking.sign_in(reader.key)
+        assert "Replay…" not in await looking.get(f"/jobs/{job['id']}")
+        assert (await looking.post(f"/jobs/{job['id']}/replay", id=str(uuid7()))).status_code == 403
+    answer = await visitor.http.post(f"/dashboard/jobs/{job['id']}/replay", data={"id": str(uuid7())})
+    assert answer.status_code == 403
+    assert await database.fetchval("select count(*) from duly.job") == 1

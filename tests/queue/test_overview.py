@@ -11,7 +11,7 @@ import pytest
 
 from duly import queue
 from duly.model import DeadReason, Report
-from duly.queue import Database, QueueSettings, Session, overview
+from duly.queue import Database, Session, overview
 from support.engine import Engine, new_job, new_owner, settled
 from support.plans import Plan, PlanLog
 from support.sessions import autocommitting
@@ -308,13 +308,11 @@ async def test_figures_of_partitions_need_the_right_to_read_the_table(database: 
             await owner.execute("drop owned by duly_blind; drop role duly_blind")
 
 
-async def test_sizes_queues_and_names(database: Database) -> None:
-    """What the server counts anyway, what owners have set, what things are called."""
+async def test_sizes_and_names(database: Database) -> None:
+    """What the server counts anyway, what things are called."""
     engine = await Engine.start(database)
     await engine.enqueue(3)
     await engine.enqueue(2, delay=HOUR)
-    await queue.set_queue(database, engine.owner.project_id, "mail", QueueSettings(3, 1, paused=True))
-    assert await overview.list_queues(database, engine.owner.project_id) == [overview.QueueRow("mail", 3, 1, True)]
     names = await overview.project_names(database, [engine.owner.project_id, 999])
     assert list(names) == [engine.owner.project_id]
     assert names[engine.owner.project_id].account == names[engine.owner.project_id].project

@@ -21,7 +21,7 @@ from duly.api.reading import read_text
 from duly.api.render import attempt_json, body_json, etag, job_json
 from duly.api.services import Services, ServicesHere
 from duly.http import HOPS_HEADER
-from duly.model import FINAL, NewJob
+from duly.model import NewJob
 from duly.model.errors import DatabaseUnavailableError, ExpiredJobError, UniqueKeyTakenError, WrongStateError
 from duly.queue import (
     JobView,
@@ -244,8 +244,6 @@ async def replay_one(id: str, request: Request, caller: Writer, services: Servic
         job = await get_job(session or services.database, caller.owner, job_id, include_body=True)
         if job is None:
             raise not_found()
-        if job.state not in FINAL:
-            raise WrongStateError(job.id, job.state, "replay", "succeeded, dead and cancelled")
         copy = replayed_job(opened_view(services.keyring, job), policy=services.policy)
         return await answer_created(services, caller, copy, session)
 

@@ -71,7 +71,7 @@ async def create_one(request: Request, caller: Admin, services: ServicesHere) ->
         given.project_id or caller.project_id,
         given.name,
         scopes=given.scopes,
-        expires_at=_expiry(given, datetime.now(UTC)),
+        expires_at=expiry_of(given, datetime.now(UTC)),
         within=caller.reach,
     )
     return _shown_once(made)
@@ -113,7 +113,8 @@ async def rotate_one(id: str, request: Request, caller: Admin, services: Service
     return _shown_once(await rotate_key(services.database, path_id(id), overlap=given.overlap, within=caller.reach))
 
 
-def _expiry(given: KeyInput, now: datetime) -> datetime | None:
+def expiry_of(given: KeyInput, now: datetime) -> datetime | None:
+    """When a key that is asked for is to end; None: never. Raises InvalidFieldsError."""
     if given.expires_in is not None and given.expires_at is not None:
         raise InvalidFieldsError([Fault("/expires_in", "excludes expires_at: give one of them")])
     if given.expires_in is not None:

@@ -18,12 +18,13 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 async def read_object(request: Request, services: Services, model: type[Model], *, optional: bool = False) -> Model:
-    """Read a request's body; an `optional` one may be empty. Raises Problem, or InvalidFieldsError with all that is
-    wrong.
-    """
+    """Read a request's body; an `optional` one may be empty. Raises as `parse_object`."""
     text = await read_text(request, services.settings)
-    if optional and not text.strip():
-        text = "{}"
+    return parse_object("{}" if optional and not text.strip() else text, model)
+
+
+def parse_object(text: str, model: type[Model]) -> Model:
+    """Read an object's JSON text. Raises Problem, or InvalidFieldsError with all that is wrong."""
     try:
         members, faults = read_members(text)
     except MalformedJsonError as error:

@@ -77,7 +77,7 @@ async def read_queues(request: Request, caller: Reader, services: ServicesHere) 
 async def read_one(name: str, caller: Reader, services: ServicesHere) -> JSONResponse:
     """What applies to a queue; without limits if nothing was set."""
     owner = caller.owner
-    if not await queue_is_known(services.database, owner.account_id, owner.project_id, _checked(name)):
+    if not await queue_is_known(services.database, owner.account_id, owner.project_id, checked_name(name)):
         raise not_found()
     return await _shown(services, owner, name)
 
@@ -96,7 +96,7 @@ async def read_one(name: str, caller: Reader, services: ServicesHere) -> JSONRes
 )
 async def set_one(name: str, request: Request, caller: Writer, services: ServicesHere) -> JSONResponse:
     """Replaces all settings; a pause stays unless `paused` is given. It binds from the answer on; what runs goes on."""
-    _checked(name)
+    checked_name(name)
     given = read_queue(await read_text(request, services.settings))
     await set_queue(services.database, caller.owner.project_id, name, given.settings(), keep_pause=given.paused is None)
     services.creator.defaults.forget(caller.owner, name)
@@ -111,7 +111,7 @@ async def set_one(name: str, request: Request, caller: Writer, services: Service
 )
 async def unset_one(name: str, caller: Writer, services: ServicesHere) -> JSONResponse:
     """No limits, no defaults, no pause any more. Its jobs stay."""
-    if not await unset_queue(services.database, caller.owner.project_id, _checked(name)):
+    if not await unset_queue(services.database, caller.owner.project_id, checked_name(name)):
         raise not_found()
     services.creator.defaults.forget(caller.owner, name)
     return await _shown(services, caller.owner, name)
@@ -125,7 +125,7 @@ async def unset_one(name: str, caller: Writer, services: ServicesHere) -> JSONRe
 )
 async def pause_one(name: str, caller: Writer, services: ServicesHere) -> JSONResponse:
     """After the answer none starts; what runs goes on. Jobs are taken in as before."""
-    await pause_queue(services.database, caller.owner.project_id, _checked(name), True)
+    await pause_queue(services.database, caller.owner.project_id, checked_name(name), True)
     return await _shown(services, caller.owner, name)
 
 
@@ -137,7 +137,7 @@ async def pause_one(name: str, caller: Writer, services: ServicesHere) -> JSONRe
 )
 async def resume_one(name: str, caller: Writer, services: ServicesHere) -> JSONResponse:
     """What is due starts at once, within the limits."""
-    await pause_queue(services.database, caller.owner.project_id, _checked(name), False)
+    await pause_queue(services.database, caller.owner.project_id, checked_name(name), False)
     return await _shown(services, caller.owner, name)
 
 
@@ -145,7 +145,8 @@ async def _shown(services: Services, owner: Owner, name: str) -> JSONResponse:
     return JSONResponse(queue_json(name, await get_queue(services.database, owner.project_id, name)), headers=HEADERS)
 
 
-def _checked(name: str) -> str:
+def checked_name(name: str) -> str:
+    """A queue's name. Raises Problem 422 for what can be none."""
     if not QUEUE_NAME.fullmatch(name):
         detail = "must be 1 to 100 letters, digits and . _ : / -, starting with a letter or a digit"
         raise invalid([{"parameter": "name", "detail": detail}])

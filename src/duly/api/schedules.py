@@ -33,12 +33,10 @@ from duly.api.services import Services, ServicesHere
 from duly.http import HOPS_HEADER
 from duly.queue import server_now
 from duly.service import Principal, SealedError
-from duly.service.firing import check_fit, fire_now
 from duly.service.moments import show_moment
 from duly.service.schedules import (
     Schedule,
     ScheduleChangedError,
-    ScheduleStateError,
     State,
     create_schedule,
     delete_schedule,
@@ -47,9 +45,8 @@ from duly.service.schedules import (
     list_fires,
     list_schedules,
     next_fires,
-    pause_schedule,
-    resume_schedule,
 )
+from duly.service.steering import pause, resume, run
 from duly.service.templates import closed_template
 from duly.service.timing import fires_after
 
@@ -114,7 +111,7 @@ async def read_page(request: Request, caller: Reader, services: ServicesHere) ->
     limit = _number(given, "limit", 50, MOST)
     before = None if "cursor" not in given else _cursor(given["cursor"])
     page = await list_schedules(services.database, caller.owner, state=state, before=before, limit=limit + 1)
-    data = [_json(services, schedule) for schedule in page[:limit]]
+    data = [described(services, schedule) for schedule in page[:limit]]
     next_cursor = cursor_after(page[limit - 1].id) if len(page) > limit else None
     return JSONResponse({"data": data, "next_cursor": next_cursor}, headers=HEADERS)
 
@@ -191,13 +188,9 @@ async def delete(id: str, caller: Writer, services: ServicesHere) -> Response:  
     summary="No fires until it is resumed",
     responses={200: {"model": ScheduleDocument}, **problem_answers(404, 409)},
 )
-async def pause(id: str, caller: Writer, services: ServicesHere) -> JSONResponse:  # noqa: A002
+async def pause_one(id: str, caller: Writer, services: ServicesHere) -> JSONResponse:  # noqa: A002
     """What falls into the pause is not made up for. Idempotent."""
-    done = await pause_schedule(services.database, caller.owner, _schedule_id(id))
-    schedule = await _found(services, caller, id)
-    if not done:
-        raise ScheduleStateError(schedule.state, "be paused")
-    return _shown(services, schedule)
+    return _shown(services, await pause(services.database, caller.owner, _schedule_id(id)))
 
 
 @router.post(
@@ -206,19 +199,12 @@ async def pause(id: str, caller: Writer, services: ServicesHere) -> JSONResponse
     summary="Fire again",
     responses={200: {"model": ScheduleDocument}, **problem_answers(404, 409, 422)},
 )
-async def resume(id: str, caller: Writer, services: ServicesHere) -> JSONResponse:  # noqa: A002
+async def resume_one(id: str, caller: Writer, services: ServicesHere) -> JSONResponse:  # noqa: A002
     """A paused or parked schedule goes on with the next fire from now, in its phase; 422 if it still cannot fire."""
-    for _ in range(_TRIES):
-        schedule = await _found(services, caller, id)
-        if schedule.state == "active":
-            return _shown(services, schedule)
-        if schedule.state == "ended":
-            raise ScheduleStateError(schedule.state, "be resumed")
-        now = await server_now(services.database)
-        check_fit(schedule, services.keyring, services.policy, now)
-        if await resume_schedule(services.database, schedule, now=now):
-            return _shown(services, await _found(services, caller, id))
-    raise ScheduleChangedError
+    schedule = await resume(
+        services.database, caller.owner, _schedule_id(id), keyring=services.keyring, policy=services.policy
+    )
+    return _shown(services, schedule)
 
 
 @router.post(
@@ -228,13 +214,17 @@ async def resume(id: str, caller: Writer, services: ServicesHere) -> JSONRespons
     summary="Make a job of it now",
     responses={202: {"model": RunDocument}, **problem_answers(404, 409, 422)},
 )
-async def run(id: str, request: Request, caller: Writer, services: ServicesHere) -> JSONResponse:  # noqa: A002
+async def run_one(id: str, request: Request, caller: Writer, services: ServicesHere) -> JSONResponse:  # noqa: A002
     """One job at once, whatever the schedule's state; its fires go on as they would."""
     _checked_headers(request)
-    schedule = await _found(services, caller, id)
-    now = await server_now(services.database)
-    template = check_fit(schedule, services.keyring, services.policy, now)
-    enqueued = await fire_now(services.database, schedule, template, services.keyring, f"key {caller.key_id}")
+    enqueued = await run(
+        services.database,
+        caller.owner,
+        _schedule_id(id),
+        keyring=services.keyring,
+        policy=services.policy,
+        by=f"key {caller.key_id}",
+    )
     headers = {"location": f"{services.settings.base_url.rstrip('/')}/v1/jobs/{enqueued.job_id}"}
     return JSONResponse({"job_id": str(enqueued.job_id)}, 202, {**HEADERS, **headers})
 
@@ -283,11 +273,11 @@ def _reading(services: Services, caller: Principal, now: datetime) -> Reading:
 def _shown(
     services: Services, schedule: Schedule, status: int = 200, headers: dict[str, str] | None = None
 ) -> JSONResponse:
-    return JSONResponse(_json(services, schedule), status, {**HEADERS, "etag": _etag(schedule), **(headers or {})})
+    return JSONResponse(described(services, schedule), status, {**HEADERS, "etag": _etag(schedule), **(headers or {})})
 
 
-def _json(services: Services, schedule: Schedule) -> dict[str, Any]:
-    """With its header values; without them if they cannot be opened here."""
+def described(services: Services, schedule: Schedule) -> dict[str, Any]:
+    """A schedule as it is shown, with its header values; without them if they cannot be opened here."""
     try:
         template = schedule.opened(services.keyring)
     except SealedError:

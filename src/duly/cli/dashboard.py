@@ -16,8 +16,8 @@ from duly.schema import DEFAULT_SCHEMA
 from duly.service import Scope
 from duly.service.sessions import OPERATOR_SCOPES, make_operator_token
 
-SCOPES: tuple[Scope, ...] = ("read", "write", "read_payloads")
-"""Not admin: it means nothing on the pages."""
+SCOPES: tuple[Scope, ...] = ("read", "write", "admin", "read_payloads")
+"""admin: accounts, keys and signing secrets, too."""
 
 app = typer.Typer(help="Let operators into the dashboard.", no_args_is_help=True)
 
@@ -31,7 +31,7 @@ def dashboard() -> None:
 def token(
     scope: Annotated[
         list[str] | None,
-        typer.Option("--scope", help=f"One of {', '.join(SCOPES)}. Repeatable. Default: read, write."),
+        typer.Option("--scope", help=f"One of {', '.join(SCOPES)}. Repeatable. Default: all but read_payloads."),
     ] = None,
     hours: Annotated[float, typer.Option("--hours", min=0.01, max=168, help="Until when it may be used.")] = 24,
     as_json: AsJson = False,

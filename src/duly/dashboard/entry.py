@@ -67,6 +67,8 @@ async def _begun(request: Request, key: str) -> tuple[str | None, str]:
     principal = await services.gatekeeper.authenticate(key)
     if principal is None:
         return None, "The key is unknown, expired or revoked."
+    if principal.disabled:
+        return None, "The account is disabled: ask its operator."
     if "read" not in principal.scopes:
         return None, "This key may not look: it lacks the scope read."
     return await begin_with_key(services.database, principal), ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from http.client import SEE_OTHER
 from typing import Any
 from uuid import UUID
@@ -13,15 +13,20 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from duly.api.admission import create_within_limits
 from duly.api.inputs import read_uuid
 from duly.api.render import attempt_json, body_json, job_json
 from duly.dashboard.curl import as_curl
 from duly.dashboard.guarding import HOME
 from duly.dashboard.parts import Parts, parts_of, reader, writer
-from duly.model import FINAL, State
+from duly.model import FINAL, State, uuid7
+from duly.model.errors import WrongStateError
 from duly.queue import AttemptView, JobView, Owner, cancel, get_job, list_attempts, redrive, run_now
-from duly.service import SealedError
+from duly.service import AccountLimits, Fault, FieldError, InvalidFieldsError, SealedError
+from duly.service.accounts import numbered_account
+from duly.service.jobs import check_id
 from duly.service.redaction import Redaction
+from duly.service.replaying import replayed_job
 from duly.service.sealing import opened_excerpt, opened_view
 from duly.service.sessions import Viewer
 from duly.service.views import retry_plan
@@ -40,6 +45,14 @@ class ShownAttempt:
     @property
     def succeeded(self) -> bool:
         return self.view.outcome == "success"
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """For whom a copy is made: the project of the job, whoever asks."""
+
+    owner: Owner
+    limits: AccountLimits
 
 
 async def show(request: Request) -> Response:
@@ -65,7 +78,51 @@ async def show(request: Request) -> Response:
         body=body,
         curl=as_curl(told, body if isinstance(body, str) else None),
         actions=_actions(viewer, job),
+        may_replay="write" in viewer.scopes and job.state in FINAL,
     )
+
+
+async def ask_to_replay(request: Request) -> Response:
+    """What a copy would be, before anybody says so; with the copy's id, so that the form sent twice makes one."""
+    viewer = await reader(request)
+    parts = parts_of(request)
+    job = await _found(request, viewer)
+    if job.state not in FINAL:
+        raise WrongStateError(job.id, job.state, "replay", "succeeded, dead and cancelled")
+    told = job_json(job)
+    return parts.page(
+        request,
+        "confirm.html",
+        viewer,
+        title="Replay this job?",
+        facts=[
+            ("Job", str(job.id)),
+            ("State", job.state),
+            ("Sends", f"{told['method']} {told['url']}" if told["url"] else job.kind),
+            ("Queue", job.queue),
+        ],
+        warning="A new job is made as a copy, due now, with a fresh budget of attempts and a ledger of its own. "
+        "What is already done at the target happens again: it sees another job's id.",
+        action=f"/jobs/{job.id}/replay",
+        hidden={"id": str(uuid7(int(parts.services.clock.now().timestamp() * 1000)))},
+        button="Replay",
+        back=f"/jobs/{job.id}",
+        live=False,
+    )
+
+
+async def replay(request: Request) -> Response:
+    """Make the copy inside the limits of the job's account, then show it."""
+    viewer, form = await writer(request)
+    services = parts_of(request).services
+    job = await _found(request, viewer, with_body=True)
+    copy = replayed_job(opened_view(services.keyring, job), policy=services.policy)
+    copy = replace(copy, id=_checked_id(form.get("id", ""), services.clock.now()))
+    owner = Owner(job.account_id, job.project_id)
+    limits = (await numbered_account(services.database, owner.account_id)).effective
+    made = await create_within_limits(services, _Maker(owner, limits), copy)
+    parts_of(request).figures.forget(viewer.owner)
+    return RedirectResponse(f"{HOME}/jobs/{made.job_id}?said=replayed", SEE_OTHER)
 
 
 async def act(request: Request) -> Response:
@@ -121,6 +178,19 @@ async def _found(request: Request, viewer: Viewer, *, with_body: bool = False) -
     return job
 
 
+def _checked_id(text: str, now: datetime) -> UUID:
+    """The id that the page chose for a copy, by the rule for ids of clients. Raises InvalidFieldsError."""
+    try:
+        job_id = read_uuid(text)
+    except FieldError as error:
+        raise InvalidFieldsError([Fault("/id", str(error))]) from None
+    faults: list[Fault] = []
+    check_id(job_id, now, faults)
+    if faults:
+        raise InvalidFieldsError(faults)
+    return job_id
+
+
 def _body(parts: Parts, viewer: Viewer, job: JobView) -> tuple[JobView, str | None]:
     """The job in the clear as far as can be, and its body as text; None: there is none to show."""
     sealed = False
@@ -147,5 +217,7 @@ def _phases(attempt: AttemptView) -> tuple[tuple[str, float], ...]:
 
 ROUTES = [
     Route("/jobs/{id}", show),
+    Route("/jobs/{id}/replay", ask_to_replay, methods=["GET"]),
+    Route("/jobs/{id}/replay", replay, methods=["POST"]),
     Route("/jobs/{id}/{action}", act, methods=["POST"]),
 ]

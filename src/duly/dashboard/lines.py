@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from duly.dashboard.parts import Parts
-from duly.queue.overview import MOST_WAITING, Backlog, InUse, ProjectName, QueueRow, project_names
+from duly.queue import QueueSettings
+from duly.queue.overview import MOST_WAITING, Backlog, InUse, ProjectName, project_names
 from duly.service.sessions import Viewer
 
 
@@ -20,7 +21,12 @@ class Line:
     waiting: int = 0
     oldest_at: datetime | None = None
     running: int = 0
-    settings: QueueRow | None = None
+    settings: QueueSettings | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many run as may."""
+        return bool(self.settings and self.settings.concurrency and self.running >= self.settings.concurrency)
 
     @property
     def is_capped(self) -> bool:
@@ -29,14 +35,14 @@ class Line:
 
 
 def lines_of(
-    backlog: Iterable[Backlog], in_use: Iterable[InUse], settings: Iterable[tuple[int, QueueRow]] = ()
+    backlog: Iterable[Backlog], in_use: Iterable[InUse], settings: Iterable[tuple[int, str, QueueSettings]] = ()
 ) -> list[Line]:
     """Every queue that is known from one of them: those with the oldest job first, then by name."""
     waits = {(line.project_id, line.queue): line for line in backlog}
     runs: dict[tuple[int, str], int] = {}
     for use in in_use:
         runs[use.project_id, use.queue] = runs.get((use.project_id, use.queue), 0) + use.running
-    rules = {(project_id, row.name): row for project_id, row in settings}
+    rules = {(project_id, name): one for project_id, name, one in settings}
     lines = []
     for key in {*waits, *runs, *rules}:
         line = waits.get(key)

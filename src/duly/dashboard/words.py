@@ -10,6 +10,8 @@ from urllib.parse import quote, urlsplit
 
 from markupsafe import Markup
 
+from duly.service.durations import show_duration
+
 SAID: Final = {
     "cancelled": "Cancelled. It will not run.",
     "requested": "It runs at the moment, and will not run again.",
@@ -20,6 +22,19 @@ SAID: Final = {
     "key_taken": "Another job holds its unique key by now: nothing was changed.",
     "expired": "It has expired and may not start any more: nothing was changed.",
     "signed_out": "You are signed out.",
+    "replayed": "This is the new job: a copy, due now.",
+    "queue_paused": "Paused: none of its jobs starts. What runs goes on.",
+    "queue_resumed": "Resumed: what is due starts, within the limits.",
+    "queue_set": "Set. It binds from now on; what runs goes on.",
+    "queue_unset": "Nothing is set for it any more.",
+    "schedule_paused": "Paused: no fires until it is resumed.",
+    "schedule_resumed": "It fires again.",
+    "schedule_ran": "A job was made of it; it is the first fire below.",
+    "account_made": "Made. It needs a project and a key next.",
+    "account_disabled": "Disabled: its keys are refused and none of its jobs starts. What runs ends as ever.",
+    "account_enabled": "Enabled: what waited goes on.",
+    "key_revoked": "Revoked: the key is refused everywhere.",
+    "secret_ended": "Ended: it signs no more, within ten seconds.",
 }
 """What a page says after an action; the address carries the name only."""
 
@@ -74,6 +89,19 @@ def age(duration: timedelta | float | None) -> str:
             rest = whole % unit // below
             return f"{whole // unit} {name}" + (f" {rest} {small}" if rest else "")
     return f"{whole} s"
+
+
+def short(duration: timedelta | None) -> str:
+    """A duration as people write it into a form: 15m, 1h30m; nothing for none."""
+    return "" if duration is None else show_duration(duration)
+
+
+def size(number_bytes: int) -> str:
+    """In the unit that reads well: 900 bytes, 64 KiB, 1.5 MiB."""
+    if number_bytes < 1024:
+        return f"{number_bytes} bytes"
+    unit, per = ("KiB", 1024) if number_bytes < 1024**2 else ("MiB", 1024**2)
+    return f"{number_bytes / per:,.1f}".removesuffix(".0") + f" {unit}"
 
 
 def count(number: float | None) -> str:
@@ -159,4 +187,6 @@ FILTERS: Final = {
     "as_json": as_json,
     "short_id": short_id,
     "q": part_of_url,
+    "short": short,
+    "size": size,
 }

@@ -43,12 +43,8 @@ _SIZES = """
     select pg_stat_get_live_tuples('duly.ready'::regclass) as ready,
            pg_stat_get_live_tuples('duly.scheduled'::regclass) as scheduled
 """
-_QUEUES = """
-    select q.name, q.concurrency, q.key_concurrency, q.paused from duly.queue q where q.project_id = $1
-    order by q.name limit $2
-"""
 _NAMES = """
-    select p.id, p.account_id, a.name as account, p.name as project
+    select p.id, p.public_id, p.account_id, a.name as account, p.name as project
     from duly.project p join duly.account a on a.id = p.account_id where p.id = any ($1::integer[])
 """
 # target: scheme, user and path taken off, so that those of one host are one line
@@ -152,20 +148,11 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRow:
-    """What its owner has set for a queue."""
-
-    name: str
-    concurrency: int | None
-    key_concurrency: int | None
-    paused: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ProjectName:
-    """A project and its account, for people."""
+    """A project and its account, for people. `public_id`: the project's."""
 
     id: int
+    public_id: UUID
     account_id: int
     account: str
     project: str
@@ -244,11 +231,6 @@ async def sizes(db: Executor) -> Sizes:
     row = await db.fetchrow(_SIZES)
     assert row is not None  # it has no table
     return Sizes(row["ready"], row["scheduled"])
-
-
-async def list_queues(db: Executor, project_id: int) -> list[QueueRow]:
-    """The queues of a project that have settings, by name; MOST_LINES at most."""
-    return [QueueRow(**dict(row)) for row in await db.fetch(_QUEUES, project_id, MOST_LINES)]
 
 
 async def project_names(db: Executor, project_ids: Iterable[int]) -> dict[int, ProjectName]:

@@ -112,6 +112,24 @@ async def get_account(db: Executor, account_id: UUID, *, within: int | None = No
     return _account(row)
 
 
+async def account_number(db: Executor, account_id: UUID) -> int:
+    """How the queue knows an account. Raises NotFoundError."""
+    number: int | None = await db.fetchval(
+        "select id from duly.account where public_id = $1 and deleted_at is null", account_id
+    )
+    if number is None:
+        raise NotFoundError("account", account_id)
+    return number
+
+
+async def numbered_account(db: Executor, number: int) -> Account:
+    """The account that the queue knows by this number. Raises NotFoundError."""
+    row = await db.fetchrow(_ACCOUNT, number)
+    if row is None:
+        raise NotFoundError("account", number)
+    return _account(row)
+
+
 async def list_accounts(
     db: Executor, *, within: int | None = None, after: UUID | None = None, limit: int = ALL
 ) -> list[Account]:

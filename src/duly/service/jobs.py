@@ -87,7 +87,7 @@ def new_http_job(spec: JobSpec, *, now: datetime, policy: EgressPolicy, limits: 
     body = _body(spec, limits, faults)
     request = _request(spec, body, policy, faults)
     run_at = _run_at(spec, now, limits, faults)
-    _check_id(spec.id, now, faults)
+    check_id(spec.id, now, faults)
     _check_expiry(spec, run_at, now, faults)
     _check_metadata(spec.metadata, limits, faults)
     unique = _unique(spec, faults)
@@ -219,7 +219,8 @@ def _run_at(spec: JobSpec, now: datetime, limits: Limits, faults: list[Fault]) -
     return run_at if run_at is not None and run_at > now else None
 
 
-def _check_id(job_id: UUID | None, now: datetime, faults: list[Fault]) -> None:
+def check_id(job_id: UUID | None, now: datetime, faults: list[Fault]) -> None:
+    """Add what is wrong with an id that a client chose."""
     if job_id is None:
         return
     made_at = uuid7_time(job_id)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from duly.http.errors import TargetNotAllowedError
 from duly.http.policy import EgressPolicy
 from duly.http.url import parse_target
-from duly.model import NewJob, Unique
-from duly.model.errors import InvalidInputError
+from duly.model import FINAL, NewJob, Unique
+from duly.model.errors import InvalidInputError, WrongStateError
 from duly.queue import JobView
 from duly.service.faults import Fault, InvalidJobError
 from duly.service.jobs import KIND
@@ -15,8 +15,10 @@ from duly.service.jobs import KIND
 def replayed_job(job: JobView, *, policy: EgressPolicy) -> NewJob:
     """A copy of an opened job, due now, under a new id. What was to happen by a time (run_at, expires_at) is left out.
 
-    Raises InvalidJobError if its target may not be called any more.
+    Raises WrongStateError unless it has ended, InvalidJobError if its target may not be called any more.
     """
+    if job.state not in FINAL:
+        raise WrongStateError(job.id, job.state, "replay", "succeeded, dead and cancelled")
     if job.kind == KIND and isinstance(job.payload, dict):
         try:
             policy.check_target(parse_target(str(job.payload.get("url"))))

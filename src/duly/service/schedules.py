@@ -81,6 +81,13 @@ _FIRES = """
     where f.schedule_id = $1 and ($2::timestamptz is null or f.fire_at < $2)
     order by f.fire_at desc limit $3
 """
+_LAST_FIRES = """
+    select s.id, f.fire_at, f.trigger, f.outcome, f.covers, f.job_id, f.why, f.made_at
+    from unnest($1::uuid[]) s (id)
+    cross join lateral (
+        select f.fire_at, f.trigger, f.outcome, f.covers, f.job_id, f.why, f.made_at
+        from duly.fire f where f.schedule_id = s.id order by f.fire_at desc limit 1) f
+"""
 
 
 class ScheduleConflictError(DulyError):
@@ -282,6 +289,12 @@ async def list_fires(
 ) -> list[FireView]:
     """A schedule's fires, the latest first. Whose it is must have been asked before."""
     return [FireView(*row.values()) for row in await db.fetch(_FIRES, schedule_id, before, limit)]
+
+
+async def last_fires(db: Executor, ids: Sequence[UUID]) -> dict[UUID, FireView]:
+    """The latest fire of each of these schedules that has any. Whose they are must have been asked before."""
+    rows = await db.fetch(_LAST_FIRES, list(ids))
+    return {row["id"]: FireView(*list(row.values())[1:]) for row in rows}
 
 
 def next_fires(schedule: Schedule, count: int) -> list[datetime]:

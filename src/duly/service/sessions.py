@@ -25,7 +25,7 @@ IDLE: Final = timedelta(hours=12)
 LONGEST: Final = timedelta(days=7)
 TOKEN_LASTS: Final = timedelta(hours=24)
 TOKEN_PREFIX: Final = "duly_operator_"  # noqa: S105  what a token begins with
-OPERATOR_SCOPES: frozenset[Scope] = frozenset({"read", "write"})
+OPERATOR_SCOPES: frozenset[Scope] = frozenset({"read", "write", "admin"})
 
 _SECRET_BYTES = 32
 _OLD_AT_ONCE = 100
@@ -47,12 +47,15 @@ with seen as (
                             and s.seen_at > now() - $2::interval and s.ends_at > now()
                             for no key update skip locked)
 )
-select s.key_id, coalesce(k.scopes, s.scopes) as scopes, k.name, p.account_id, k.project_id
+select s.key_id, coalesce(k.scopes, s.scopes) as scopes, k.name, p.account_id, k.project_id,
+       p.public_id as project_public_id, coalesce(a.disabled_at is not null, false) as disabled
   from duly.dashboard_session s
   left join duly.api_key k on k.id = s.key_id
   left join duly.project p on p.id = k.project_id
+  left join duly.account a on a.id = p.account_id
  where s.secret_hash = $1 and not s.is_token and s.seen_at > now() - $2::interval and s.ends_at > now()
-   and (s.key_id is null or (k.revoked_at is null and (k.expires_at is null or k.expires_at > now())))
+   and (s.key_id is null or (k.revoked_at is null and (k.expires_at is null or k.expires_at > now())
+                             and p.deleted_at is null and a.deleted_at is null))
 """
 _END = "delete from duly.dashboard_session s where s.secret_hash = $1"
 _FORGET = """
@@ -64,17 +67,26 @@ _FORGET = """
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who looks, at what, and may do what. `owner` None: every project. `secret`: the cookie's value."""
+    """Who looks, at what, and may do what. `owner`, `project_id` None: every project. `secret`: the cookie's value.
+    `disabled`: the account is, and may do nothing.
+    """
 
     owner: Owner | None
     scopes: frozenset[str]
     key_id: UUID | None
     name: str
     secret: str = field(repr=False)
+    project_id: UUID | None = None
+    disabled: bool = False
 
     @property
     def is_operator(self) -> bool:
         return self.owner is None
+
+    @property
+    def reach(self) -> int | None:
+        """The account that the scope admin is for, by its number; None: all of them."""
+        return None if self.owner is None else self.owner.account_id
 
     @property
     def by(self) -> str:
@@ -119,7 +131,15 @@ async def viewer_of(db: Executor, secret: str, *, active: bool = True) -> Viewer
     if row is None:
         return None
     owner = None if row["key_id"] is None else Owner(row["account_id"], row["project_id"])
-    return Viewer(owner, frozenset(row["scopes"]), row["key_id"], row["name"] or "operator", secret)
+    return Viewer(
+        owner,
+        frozenset(row["scopes"]),
+        row["key_id"],
+        row["name"] or "operator",
+        secret,
+        row["project_public_id"],
+        row["disabled"],
+    )
 
 
 async def end_session(db: Executor, secret: str) -> None:
