@@ -22,9 +22,10 @@ from duly.service import (
     get_project,
     list_keys,
 )
+from duly.service.notices import NoticeSettings, put_notice
 
 OPEN = {"/healthz", "/readyz"}
-ADMIN = ("/v1/accounts", "/v1/plans", "/v1/projects", "/v1/keys", "/v1/signing-secrets")
+ADMIN = ("/v1/accounts", "/v1/plans", "/v1/projects", "/v1/keys", "/v1/signing-secrets", "/v1/notices")
 NOBODY = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
@@ -40,7 +41,7 @@ class Call:
         """What it needs, by the rule that the docs give."""
         if self.path.startswith(ADMIN):
             return "admin"
-        return "read" if self.method == "GET" else "write"
+        return "read" if self.method == "GET" or self.path.endswith("/preview") else "write"
 
     @property
     def takes_an_id(self) -> bool:
@@ -55,7 +56,9 @@ class Call:
 
     def body(self) -> dict[str, Any] | None:
         """One that is in order, where the call needs one to get as far as its id."""
-        return {"name": "another"} if self.method == "PATCH" and self.path.startswith(ADMIN) else None
+        if self.method != "PATCH":
+            return None
+        return {"name": "another"} if self.path.startswith(ADMIN) else {"priority": 1}
 
 
 def calls() -> list[Call]:
@@ -96,11 +99,13 @@ async def new_tenant(
     limits: LimitsJson | None = None,
     plan: str | None = None,
 ) -> Tenant:
-    """With a project, a key and a signing secret."""
+    """With a project, a key, a signing secret and a notice."""
     account = await create_account(database, name, limits=limits, plan=plan)
     project = await create_project(database, account.id, f"{name}-project")
     made = await create_key(database, project.owner.project_id, f"{name}-key", scopes=SCOPES)
     [secret] = await find_secrets(database, project_id=project.id, limit=10)
+    settings = NoticeSettings(f"https://{name}.example/notices")
+    notice, _ = await put_notice(database, project.id, "project", None, settings, within=None)
     api = Api(client, project, made.key)
     return Tenant(
         api,
@@ -109,6 +114,7 @@ async def new_tenant(
             "projects": str(project.id),
             "keys": str(made.info.id),
             "signing-secrets": str(secret.id),
+            "notices": str(notice.id),
             "jobs": NOBODY,
         },
     )
