@@ -81,10 +81,18 @@ class Tenant:
     api: Api
     ids: dict[str, str]
 
-    async def call(self, call: Call, ids: dict[str, str], **options: Any) -> httpx.Response:
-        return await self.api.client.request(
-            call.method, call.url(ids), json=call.body(), headers=bearer(self.api.key), **options
-        )
+    async def call(self, call: Call, ids: dict[str, str]) -> httpx.Response:
+        return await answer_to(self.api.client, call, ids, self.api.key)
+
+
+async def answer_to(client: httpx.AsyncClient, call: Call, ids: dict[str, str], key: str) -> httpx.Response:
+    """What is answered to a call; of events, which have no end, the head with an empty body."""
+    url = call.url(ids)
+    async with client.stream(call.method, url, json=call.body(), headers=bearer(key)) as answer:
+        if answer.headers.get("content-type", "").startswith("text/event-stream"):
+            return httpx.Response(answer.status_code, headers=answer.headers)
+        await answer.aread()
+        return answer
 
 
 def bearer(key: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from api.harness import TARGET, Api, assert_problem
-from api.tenants import NOBODY, Call, Tenant, bearer, calls, new_operator, new_tenant
+from api.tenants import NOBODY, Call, Tenant, answer_to, bearer, calls, new_operator, new_tenant
 from duly.api import ApiServer, ApiSettings, create_app
 from duly.http import EgressPolicy
 from duly.queue import Database
@@ -55,8 +55,7 @@ async def test_another_accounts_ids_name_nothing(database: Database, client: htt
         assert foreign.status_code == (403 if missing.status_code == 403 else 404), (call, foreign.text)
         assert foreign.text == missing.text, call
         if call.path.startswith("/v1/jobs"):
-            url = call.url({"jobs": own_job["id"]})
-            assert_problem(await client.request(call.method, url, headers=bearer(sibling_key.key)), 404)
+            assert_problem(await answer_to(client, call, {"jobs": own_job["id"]}, sibling_key.key), 404)
         assert await everything(database) == before, call
     assert (await victim.api.job(victim.ids["jobs"]))["state"] == "scheduled"
 
@@ -124,7 +123,7 @@ async def test_each_call_needs_its_scope(database: Database, client: httpx.Async
     ids = dict.fromkeys(tenant.ids, NOBODY)
 
     async def ask(call: Call, key: str) -> httpx.Response:
-        return await client.request(call.method, call.url(ids), headers=bearer(key), json=call.body())
+        return await answer_to(client, call, ids, key)
 
     for call in calls():
         for scope, key in keys.items():

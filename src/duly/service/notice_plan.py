@@ -42,8 +42,8 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`tell`: what to tell, those of one type in one notice; `again`: those of them that were told before; `episodes`:
-    as they are to be written; `ended`: those that are over.
+    """`tell`: what to tell, those of one type in one notice; `again`: those of them that were told before, as bad
+    as they are; `episodes`: as they are to be written; `ended`: those that are over.
     """
 
     tell: Mapping[NoticeType, Sequence[Finding]]
@@ -72,7 +72,7 @@ def plan_notices(
         if episode is not None and finding.level <= episode.level and now - episode.told_at < AGAIN_AFTER:
             continue
         tell.setdefault(finding.type, []).append(finding)
-        if episode is not None:
+        if episode is not None and finding.level <= episode.level:
             again.add(finding.key)
         level = finding.level if episode is None else max(finding.level, episode.level)
         written.append(Episode(finding.type, finding.key, level, now if episode is None else episode.began_at, now))
