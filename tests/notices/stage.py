@@ -14,7 +14,7 @@ from duly.model import DeadReason, Report, RetryPolicy
 from duly.queue import Database, Owner
 from duly.queue.breaker import open_breaker
 from duly.service import Project, create_account, create_project, list_accounts
-from duly.service.notices import About, Notice, NoticeSettings, put_notice
+from duly.service.notices import TYPES, About, Notice, NoticeSettings, put_notice
 from duly.service.noticing import NoticeWatch
 from support.engine import Engine, new_worker, settled
 
@@ -47,7 +47,7 @@ class Stage:
     async def notice(
         self, *types: Any, about: About = "project", account_id: UUID | None = None, url: str = URL, **settings: Any
     ) -> Notice:
-        given = NoticeSettings(url, **({"types": types} if types else {}), **settings)
+        given = NoticeSettings(url, types or TYPES, **settings)
         notice, _ = await put_notice(self.db, self.project.id, about, account_id, given, within=None)
         return notice
 

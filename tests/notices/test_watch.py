@@ -15,7 +15,7 @@ from duly.model.errors import DatabaseUnavailableError
 from duly.queue import Database, redrive, take_quota
 from duly.queue.breaker import close_breaker
 from duly.service import change_account, create_account, create_project, disable_account
-from duly.service.notices import TYPES, NoticeSettings, put_notice
+from duly.service.notices import NoticeSettings, put_notice
 from duly.service.noticing import LOOK_EVERY
 from notices.stage import MINUTE, URL, Stage, types_of
 from schedules.stage import Stage as Schedules
@@ -171,7 +171,7 @@ async def test_notices_of_an_account_and_of_everything(stage: Stage) -> None:
     stranger = await Stage.of(stage.db)
     await put_notice(stage.db, other.id, "project", None, NoticeSettings(f"{URL}/sibling"), within=None)
     await stage.notice(about="account", dead_letters=1, url=f"{URL}/account")
-    await stranger.notice(dead_letters=1, url=f"{URL}/stranger", types=TYPES)
+    await stranger.notice(dead_letters=1, url=f"{URL}/stranger")
     operator = await create_project(stage.db, (await create_account(stage.db, "operators")).id, "main")
     everything = NoticeSettings(f"{URL}/everything", dead_letters=1)
     await put_notice(stage.db, operator.id, "everything", None, everything, within=None)

@@ -1,4 +1,4 @@
-"""`duly up | api | worker | migrate | doctor | jobs | dead | keys | queues | schedules | admin | dashboard`."""
+"""`duly up | api | worker | migrate | doctor | jobs | dead | keys | queues | schedules | notices | admin | …`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import asyncpg
 import typer
 
 from duly import __version__
-from duly.cli import admin, dashboard, dead, doctor, jobs, keys, migrate, queues, schedules, serve, up
+from duly.cli import admin, dashboard, dead, doctor, jobs, keys, migrate, notices, queues, schedules, serve, up
 from duly.cli.console import complain
 from duly.model.errors import DulyError
 
@@ -28,6 +28,7 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(keys.app, name="keys")
 app.add_typer(queues.app, name="queues")
 app.add_typer(schedules.app, name="schedules")
+app.add_typer(notices.app, name="notices")
 app.add_typer(admin.app, name="admin")
 app.add_typer(dashboard.app, name="dashboard")
 

@@ -6,7 +6,9 @@
 create function duly.recent_deaths(p_account integer, p_project integer, p_since timestamptz, p_look integer)
 returns table (project_id integer, host text, reason text, outcome text, status_code smallint, dead bigint, since timestamptz)
 language plpgsql stable
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_sort = off   -- in the order of its index, or another index of the dead is taken
+set jit = off
 as $$
 begin
     return query
