@@ -24,9 +24,10 @@ from duly.service import (
     get_project,
     list_keys,
 )
+from duly.service.notices import NoticeSettings, put_notice
 
 OPEN = {"/healthz", "/readyz"}
-ADMIN = ("/v1/accounts", "/v1/plans", "/v1/projects", "/v1/keys", "/v1/signing-secrets")
+ADMIN = ("/v1/accounts", "/v1/plans", "/v1/projects", "/v1/keys", "/v1/signing-secrets", "/v1/notices")
 NOBODY = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
@@ -112,11 +113,13 @@ async def new_tenant(
     limits: LimitsJson | None = None,
     plan: str | None = None,
 ) -> Tenant:
-    """With a project, a key and a signing secret."""
+    """With a project, a key, a signing secret and a notice."""
     account = await create_account(database, name, limits=limits, plan=plan)
     project = await create_project(database, account.id, f"{name}-project")
     made = await create_key(database, project.owner.project_id, f"{name}-key", scopes=SCOPES)
     [secret] = await find_secrets(database, project_id=project.id, limit=10)
+    settings = NoticeSettings(f"https://{name}.example/notices")
+    notice, _ = await put_notice(database, project.id, "project", None, settings, within=None)
     api = Api(client, project, made.key)
     return Tenant(
         api,
@@ -125,6 +128,7 @@ async def new_tenant(
             "projects": str(project.id),
             "keys": str(made.info.id),
             "signing-secrets": str(secret.id),
+            "notices": str(notice.id),
             "jobs": NOBODY,
         },
     )

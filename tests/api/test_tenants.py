@@ -15,6 +15,7 @@ from duly.service import SCOPES, create_key, create_project, disable_account, ge
 from support.proxy import proxied
 
 SECRET = "a-word-of-the-victim"
+TABLES = ["plan", "account", "project", "signing_secret", "queue", "notice", "job", "scheduled", "ready", "outcome"]
 
 
 @pytest.fixture
@@ -29,10 +30,9 @@ async def victim(database: Database, client: httpx.AsyncClient) -> Tenant:
 
 async def everything(database: Database) -> list[list[asyncpg.Record]]:
     """What stands in the tables, but for when keys were used and what was counted."""
-    return [
-        await database.fetch(f"select * from duly.{table} order by 1")
-        for table in ("plan", "account", "project", "signing_secret", "queue", "job", "scheduled", "ready", "outcome")
-    ] + [await database.fetch("select id, revoked_at, expires_at, name from duly.api_key order by 1")]
+    return [await database.fetch(f"select * from duly.{table} order by 1") for table in TABLES] + [
+        await database.fetch("select id, revoked_at, expires_at, name from duly.api_key order by 1")
+    ]
 
 
 async def test_another_accounts_ids_name_nothing(database: Database, client: httpx.AsyncClient, victim: Tenant) -> None:
@@ -61,24 +61,28 @@ async def test_another_accounts_ids_name_nothing(database: Database, client: htt
 
 
 @pytest.mark.parametrize(
-    ("path", "body"),
+    ("method", "path", "body"),
     [
-        ("/v1/keys", {"name": "mine", "project_id": "projects"}),
-        ("/v1/projects", {"name": "mine", "account_id": "accounts"}),
-        ("/v1/signing-secrets", {"project_id": "projects"}),
-        ("/v1/signing-secrets/rotate", {"project_id": "projects", "overlap": 0}),
+        ("POST", "/v1/keys", {"name": "mine", "project_id": "projects"}),
+        ("POST", "/v1/projects", {"name": "mine", "account_id": "accounts"}),
+        ("POST", "/v1/signing-secrets", {"project_id": "projects"}),
+        ("POST", "/v1/signing-secrets/rotate", {"project_id": "projects", "overlap": 0}),
+        ("PUT", "/v1/notices", {"project_id": "projects", "url": TARGET}),
+        ("PUT", "/v1/notices", {"account_id": "accounts", "about": "account", "url": TARGET}),
     ],
 )
 async def test_another_accounts_ids_in_a_body_name_nothing(
-    path: str, body: dict[str, str], database: Database, client: httpx.AsyncClient, victim: Tenant
+    method: str, path: str, body: dict[str, str], database: Database, client: httpx.AsyncClient, victim: Tenant
 ) -> None:
-    """FO-080: An admin cannot make a key, a project or a secret for somebody else."""
+    """FO-080: An admin cannot make a key, a project, a secret or a notice for somebody else, nor be told of them."""
     stranger = await new_tenant(database, client, "stranger")
     before = await everything(database)
-    foreign = await stranger.api.post(path, {name: victim.ids.get(str(value), value) for name, value in body.items()})
-    missing = await stranger.api.post(
-        path, {name: NOBODY if value in victim.ids else value for name, value in body.items()}
-    )
+
+    async def ask(ids: dict[str, str]) -> httpx.Response:
+        given = {name: ids.get(str(value), value) for name, value in body.items()}
+        return await client.request(method, path, json=given, headers=bearer(stranger.api.key))
+
+    foreign, missing = await ask(victim.ids), await ask(dict.fromkeys(victim.ids, NOBODY))
     assert_problem(foreign, 404)
     assert foreign.text == missing.text
     assert await everything(database) == before
@@ -89,7 +93,15 @@ async def test_lists_show_ones_own(query: str, database: Database, client: httpx
     """FO-080: Whatever a list is filtered by, it has nothing of another account."""
     stranger = await new_tenant(database, client, "stranger")
     name, _, kind = query.partition("=")
-    for path in ("/v1/accounts", "/v1/projects", "/v1/keys", "/v1/signing-secrets", "/v1/jobs", "/v1/usage"):
+    for path in (
+        "/v1/accounts",
+        "/v1/projects",
+        "/v1/keys",
+        "/v1/signing-secrets",
+        "/v1/notices",
+        "/v1/jobs",
+        "/v1/usage",
+    ):
         answer = await stranger.api.get(path, params={name: victim.ids[kind]} if query else {})
         if answer.status_code == 200 and query:
             assert answer.json()["data"] == []

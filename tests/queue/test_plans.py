@@ -15,7 +15,7 @@ import pytest
 from duly import queue
 from duly.model import Unique
 from duly.model.settlement import Edge
-from duly.queue import ClaimCursor, Database, QueueSettings, Rate, Session, breaker
+from duly.queue import ClaimCursor, Database, QueueSettings, Rate, Session, breaker, noticing
 from duly.queue.schedules import START_OF_FIRES
 from duly.upkeep import SegmentKeeper
 from support.engine import Engine, new_job, settled
@@ -123,6 +123,14 @@ async def each_counting_statement(engine: Engine, session: Session) -> None:
     await queue.give_back_quota(session, account, 9, 1.0)
 
 
+async def each_noticing_statement(engine: Engine, session: Session) -> None:
+    """What notices look at every half minute: the latest dead letters, of one account and of all."""
+    account, project = engine.owner.account_id, engine.owner.project_id
+    await noticing.recent_deaths(session, account, project, HOUR, 100)
+    await noticing.recent_deaths(session, None, None, HOUR, 100)
+    await noticing.quota_taken(session, account)
+
+
 TASK = '[{"task": "t", "args": {}, "queue": "q", "priority": 5, "max_attempts": 2, "timeout_seconds": 9}]'
 
 
@@ -167,6 +175,7 @@ async def bad_plans(engine: Engine, url: str) -> dict[str, set[str]]:
             await each_hot_statement(engine, session)
             await each_guarded_statement(engine, session)
             await each_counting_statement(engine, session)
+            await each_noticing_statement(engine, session)
             await each_firing_statement(session)
             await each_task_statement(engine, session)
             for plan in filter(ours, await log.take()):

@@ -44,6 +44,7 @@ _KEYS_OF_FACTS = {
     "_project_id_unique_key_id_idx": ("project_id =", "unique_key =", "id <"),
     "job_tag_": ("project_id =", "tag ="),
     "_account_id_state_job_id_idx": ("account_id =", "state =", "job_id <"),
+    "_finished_at_account_id_idx": ("finished_at >",),
 }
 _FACTS = ("job", "attempt", "outcome")
 # A row per worker process, or per retired segment above the floor: few, and not of the kind that grows with age.

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from duly.api.documents import Moment
 from duly.service import Account, CreatedKey, KeyInfo, Plan, Project, SigningSecret
 from duly.service.moments import show_moment
+from duly.service.notices import About, Notice, NoticeType
 from duly.service.plans import LIMIT_RULES, AccountLimits
 from duly.service.secrets import SecretInfo
 from duly.service.usage import COUNTED_TO, Usage
@@ -139,6 +140,35 @@ class SecretListDocument(_Document):
     next_cursor: str | None
 
 
+class NoticeDocument(_Document):
+    """A URL that is told when something needs a person. `account_id`: of which account it is told; null: of all."""
+
+    id: str
+    url: str
+    about: About
+    project_id: Annotated[str, Field(description="whose jobs tell it")]
+    account_id: str | None
+    types: list[NoticeType]
+    dead_letters: Annotated[int, Field(description="so many dead letters within dead_within are told of")]
+    dead_within: Annotated[float, Field(description="seconds")]
+    queue: str
+    created_at: Moment
+    updated_at: Moment
+
+
+class NoticeListDocument(_Document):
+    """A page of notices, the oldest first."""
+
+    data: list[NoticeDocument]
+    next_cursor: str | None
+
+
+class NoticeTestDocument(_Document):
+    """The job that delivers a test notice, in the notice's project."""
+
+    job_id: str
+
+
 class UsageDocument(_Document):
     """What the account uses and what is left to it."""
 
@@ -226,6 +256,23 @@ def new_secret_json(secret: SigningSecret, project: Project) -> dict[str, Any]:
     """A NewSecretDocument."""
     info = SecretInfo(secret.id, project.id, secret.created_at, secret.expires_at)
     return secret_json(info) | {"secret": secret.text}
+
+
+def notice_json(notice: Notice) -> dict[str, Any]:
+    """A NoticeDocument."""
+    return {
+        "id": str(notice.id),
+        "url": notice.settings.url,
+        "about": notice.about,
+        "project_id": str(notice.project_id),
+        "account_id": None if notice.account_id is None else str(notice.account_id),
+        "types": list(notice.settings.types),
+        "dead_letters": notice.settings.dead_letters,
+        "dead_within": notice.settings.dead_within.total_seconds(),
+        "queue": notice.settings.queue,
+        "created_at": show_moment(notice.created_at),
+        "updated_at": show_moment(notice.updated_at),
+    }
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:

@@ -9,10 +9,22 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from duly.api.inputs import read_uuid
+from duly.model.jobs import QUEUE_NAME
 from duly.service.durations import parse_duration, show_duration
-from duly.service.faults import FieldError
+from duly.service.faults import Fault, FieldError, InvalidFieldsError
 from duly.service.keys import Scope
 from duly.service.moments import parse_moment
+from duly.service.notices import (
+    DEAD_LETTERS,
+    DEAD_WITHIN,
+    LONGEST_WINDOW,
+    MOST_DEAD_LETTERS,
+    QUEUE,
+    TYPES,
+    About,
+    NoticeSettings,
+    NoticeType,
+)
 from duly.service.plans import LIMIT_RULES
 
 LONGEST_OVERLAP = timedelta(days=90)
@@ -49,6 +61,18 @@ def _scopes(value: Any) -> list[Scope]:
     if not isinstance(value, list) or not value or not all(isinstance(one, str) and one in known for one in value):
         raise FieldError(f"must be an array of one or more of {', '.join(known)}")
     return [scope for scope in known if scope in value]
+
+
+def _types(value: Any) -> tuple[NoticeType, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(one, str) and one in TYPES for one in value):
+        raise FieldError(f"must be an array of one or more of {', '.join(TYPES)}")
+    return tuple(kind for kind in TYPES if kind in value)
+
+
+def _queue(value: str) -> str:
+    if not QUEUE_NAME.fullmatch(value):
+        raise FieldError("must be 1 to 100 letters, digits and . _ : / -, starting with a letter or digit")
+    return value
 
 
 Name = Annotated[str, AfterValidator(_name), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 100})]
@@ -176,6 +200,36 @@ class SecretRotationInput(_Input):
     overlap: Overlap = timedelta(hours=24)
 
 
+class NoticeInput(_Input):
+    """A URL that is told, and of what. `project_id`: whose jobs tell it, with whose signature; without it the key's own
+    project. `about`: that project, all of an account (`account_id`, without it the project's own), or everything.
+    """
+
+    url: Annotated[str, Field(description="told by POST, signed as every delivery is")]
+    about: About = "project"
+    project_id: Id | None = None
+    account_id: Id | None = None
+    types: Annotated[
+        tuple[NoticeType, ...],
+        PlainValidator(_types),
+        WithJsonSchema({"type": "array", "minItems": 1, "items": {"type": "string", "enum": list(TYPES)}}),
+        Field(description="what it is told of; without it everything there is"),
+    ] = TYPES
+    dead_letters: Annotated[
+        int, Field(ge=1, le=MOST_DEAD_LETTERS, description="so many dead letters within dead_within are told of")
+    ] = DEAD_LETTERS
+    dead_within: Annotated[
+        timedelta, _within(timedelta(seconds=1), LONGEST_WINDOW), WithJsonSchema(_DURATION | {"default": "10m"})
+    ] = DEAD_WITHIN
+    queue: Annotated[str, AfterValidator(_queue), Field(description="of the jobs that tell it")] = QUEUE
+
+    def settings(self, url: str) -> NoticeSettings:
+        """With the URL as it was checked. Raises InvalidFieldsError where the parts do not go together."""
+        if self.account_id is not None and self.about != "account":
+            raise InvalidFieldsError([Fault("/account_id", 'goes together with "about": "account"; leave it out')])
+        return NoticeSettings(url, self.types, self.dead_letters, self.dead_within, self.queue)
+
+
 BODIES: tuple[type[BaseModel], ...] = (
     PlanInput,
     AccountInput,
@@ -186,4 +240,5 @@ BODIES: tuple[type[BaseModel], ...] = (
     RotationInput,
     SecretInput,
     SecretRotationInput,
+    NoticeInput,
 )

@@ -24,6 +24,7 @@ from duly.api import (
     health,
     jobs,
     keys,
+    notices,
     projects,
     queues,
     schedules,
@@ -71,6 +72,7 @@ _ROUTES = (
     projects,
     keys,
     signing_secrets,
+    notices,
     health,
     docs,
 )

@@ -19,6 +19,7 @@ from duly.cli import (
     jobs,
     keys,
     migrate,
+    notices,
     queues,
     schedules,
     send,
@@ -53,6 +54,7 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(keys.app, name="keys")
 app.add_typer(queues.app, name="queues")
 app.add_typer(schedules.app, name="schedules")
+app.add_typer(notices.app, name="notices")
 app.add_typer(admin.app, name="admin")
 app.add_typer(dashboard.app, name="dashboard")
 

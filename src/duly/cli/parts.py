@@ -25,6 +25,7 @@ from duly.service import NO_KEYRING, Keyring, SigningSecrets
 from duly.service.breaking import Breaker
 from duly.service.firing import Firer
 from duly.service.jobs import KIND
+from duly.service.noticing import NoticeWatch
 from duly.tasks.app import App
 from duly.tasks.running import Runtime
 from duly.tasks.worker import Serving, run_workers
@@ -102,6 +103,7 @@ async def work(
             parts += [
                 breaker.run,
                 Firer(db, keyring=settings.keyring, policy=policy).run,
+                NoticeWatch(db, keyring=settings.keyring, policy=policy).run,
                 lambda ended: every(clock.step, ended, db.trouble, "clock"),
             ]
             await clock.look()

@@ -219,6 +219,7 @@ create table duly.outcome (
 ) partition by range (job_id);
 create index outcome_by_time on duly.outcome using brin (finished_at);
 create index outcome_dead on duly.outcome (job_id) where state = 'dead';
+create index outcome_dead_lately on duly.outcome (finished_at, account_id) where state = 'dead';   -- for notices: a window at its end is read
 create index outcome_unsuccessful on duly.outcome (account_id, state, job_id) where state <> 'succeeded';
 
 -- One row per redrive: who gave a fresh budget, and after which attempt. The age of the new budget counts from here.
@@ -442,3 +443,43 @@ create table duly.fire (
     primary key (schedule_id, fire_at, trigger)
 );
 create index fire_by_time on duly.fire (fire_at);
+
+-- Notices -----------------------------------------------------------------------------------------------------------------
+-- Who is told when something needs a person. Its webhooks are jobs of its project, signed with that project's secrets.
+
+create table duly.notice (
+    id            uuid        primary key,
+    project_id    integer     not null references duly.project (id),
+    about         text        not null check (about in ('project', 'account', 'everything')),
+    account_id    integer     references duly.account (id),            -- of which account it tells; null: of all
+    url           text        not null,
+    queue         text        not null,
+    types         text[]      not null check (cardinality(types) > 0),
+    dead_letters  integer     not null check (dead_letters > 0),       -- so many ...
+    dead_seconds  real        not null check (dead_seconds between 1 and 31622400),   -- ... in so long
+    quota_place   integer     not null default 0,                      -- the accounts up to here have been looked at in this round
+    created_at    timestamptz not null default now(),
+    updated_at    timestamptz not null default now(),
+    check ((about = 'everything') = (account_id is null))
+) with (fillfactor = 50);
+create index notice_of_project on duly.notice (project_id, id);
+create unique index notice_of_url on duly.notice (project_id, about, coalesce(account_id, 0), url);
+
+-- What a notice has been told of and lasts: told once, and again each day. Written by the transaction that makes the job which tells it.
+create table duly.notice_episode (
+    notice_id uuid        not null references duly.notice (id) on delete cascade,
+    key       text        not null,           -- what of: breaker:7:a.example
+    type      text        not null,
+    level     smallint    not null,           -- the worst that was told
+    began_at  timestamptz not null,
+    told_at   timestamptz not null,
+    primary key (notice_id, key)
+) with (fillfactor = 50);
+
+-- Who looks holds this row: one process at a time, whatever their number.
+create table duly.notice_watch (
+    only_one boolean     primary key default true check (only_one),
+    place    uuid,                                -- this round has seen to the notices up to here; null: it is over
+    next_at  timestamptz not null default now()
+) with (fillfactor = 50);
+insert into duly.notice_watch default values;
