@@ -9,7 +9,7 @@ The house, from the pure core outwards; imports point up this list, never down (
     service   accounts, keys, secrets    api       REST
     dashboard pages for people           observe   metrics, traces, doctor
     embedded  a private PostgreSQL
-    cli       the `duly` command
+    hosting   a worker inside a program  cli       the `duly` command
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from duly.hosting import Worker as Worker
     from duly.model.errors import DulyError as DulyError
     from duly.model.errors import InvalidInputError as InvalidInputError
     from duly.model.errors import JobFailedError as JobFailedError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from duly.receiving.verification import VerificationError as VerificationError
     from duly.receiving.verification import verify as verify
     from duly.tasks.app import App as App
+    from duly.tasks.app import schedule as schedule
     from duly.tasks.app import task as task
     from duly.tasks.context import Context as Context
     from duly.tasks.handle import AsyncHandle as AsyncHandle
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from duly.tasks.outcomes import Snooze as Snooze
     from duly.tasks.task import Task as Task
     from duly.tasks.task import enqueue_many as enqueue_many
-    from duly.tasks.worker import Worker as Worker
 
 try:
     __version__ = version("duly")
@@ -66,11 +67,12 @@ _WHERE = {
     "Task": "duly.tasks.task",
     "UniqueKeyTakenError": "duly.model.errors",
     "VerificationError": "duly.receiving.verification",
-    "Worker": "duly.tasks.worker",
+    "Worker": "duly.hosting",
     "delivery": "duly.receiving.requests",
     "enqueue_many": "duly.tasks.task",
     "processed_once": "duly.receiving.once",
     "receive": "duly.receiving.requests",
+    "schedule": "duly.tasks.app",
     "task": "duly.tasks.app",
     "uuid7": "duly.model.ids",
     "verify": "duly.receiving.verification",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.harness import duly, put_job
+from cli.harness import duly, put_job, sql
 
 
 def test_queues_are_set_shown_paused_and_unset(database_url: str) -> None:
@@ -52,6 +52,8 @@ def test_queues_are_set_shown_paused_and_unset(database_url: str) -> None:
         (["show", "q"], "queue q does not exist"),
         (["show", "q", "--account", "nobody"], "account nobody does not exist"),
         (["show", "q", "--project", "none"], "in account default a project none does not exist"),
+        (["set", "q", "--tasks", "--timeout", "1m"], "tasks take no defaults from their queue"),
+        (["show", "q", "--tasks", "--project", "x"], "--tasks names account and project"),
     ],
 )
 def test_what_is_wrong_is_said(database_url: str, options: list[str], word: str) -> None:
@@ -60,3 +62,23 @@ def test_what_is_wrong_is_said(database_url: str, options: list[str], word: str)
     answer = duly("queues", *options, "--database-url", database_url)
     assert answer.code != 0
     assert word in answer.err
+
+
+def test_queues_of_tasks(database_url: str) -> None:
+    """--tasks reaches them before the first task is there; the same name without it is another queue, and that is
+    said; defaults, which tasks do not take, are refused.
+    """
+    given = ["--database-url", database_url]
+    made = duly("queues", "set", "mail", "--tasks", "--concurrency", "2", "--rate", "5/1s", "--json", *given)
+    assert made.code == 0, made.err
+    assert duly("queues", "show", "mail", "--project", "tasks", "--json", *given).json == made.json
+    sql(database_url, "select duly.enqueue_task('some.task', queue => 'mail')")
+    put_job(database_url, queue="mail")
+    assert [one["name"] for one in duly("queues", "list", "--tasks", "--json", *given).json] == ["mail"]
+    other = duly("queues", "set", "mail", "--concurrency", "3", "--json", *given)
+    assert "say it again with --tasks" in " ".join(other.err.split())
+    assert duly("queues", "show", "mail", "--tasks", "--json", *given).json["settings"]["concurrency"] == 2
+    assert "--tasks" in duly("queues", "pause", "mail", *given).err
+    assert duly("queues", "pause", "mail", "--tasks", *given).err == ""
+    assert duly("queues", "show", "mail", "--tasks", "--json", *given).json["settings"]["paused"] is True
+    assert duly("queues", "unset", "mail", "--tasks", *given).code == 0

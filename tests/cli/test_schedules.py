@@ -35,7 +35,11 @@ def test_declared_in_a_file_and_fired_by_a_worker(
     assert dry.code == 0, dry.err
     assert dry.out.splitlines() == ["+ nightly", "+ seconds"]
     assert duly("schedules", "list", "--json", *at).json == []
-    assert duly("schedules", "apply", file, "--json", *at, *open_to).json["applied"] is True
+    unasked = duly("schedules", "apply", file, *at, *open_to)
+    assert unasked.code == 1
+    assert "say --yes" in unasked.err
+    assert duly("schedules", "list", "--json", *at).json == []
+    assert duly("schedules", "apply", file, "--yes", "--json", *at, *open_to).json["applied"] is True
     assert duly("schedules", "apply", file, "--json", *at, *open_to).json["changes"] == []
     worker = start("worker", *at, *open_to)
     target.came(2)
@@ -85,7 +89,7 @@ def test_the_doctor_tells_of_schedules_that_do_not_fire(database_url: str, tmp_p
     file = tmp_path / "schedules.json"
     file.write_text(json.dumps([{"name": n, "cron": "@hourly", "job": {"url": "https://example.com/"}} for n in "ab"]))
     at = ("--database-url", database_url)
-    assert duly("schedules", "apply", file, *at).code == 0
+    assert duly("schedules", "apply", file, "--yes", *at).code == 0
     before = duly("doctor", "--json", *at).json
     assert not [finding for finding in before["findings"] if finding["code"].startswith("schedules")]
     assert before["seen"]["schedules"]["active"] == 2

@@ -212,3 +212,70 @@ def test_everything_in_one_command(folder: Path, home: Path, start: Starter) -> 
     url = read_credentials(home)["database_url"]
     assert result(url, enqueued(url, "jobs.version")) == 1
     assert up.stop().code == 0
+
+
+SCHEDULED = """
+    import duly
+
+    @duly.task
+    def tick(n: int) -> int:
+        return n
+
+    duly.schedule("seconds", tick.call(7), cron="* * * * * *")
+    duly.schedule("nightly", tick.call(8), cron="0 3 * * *", timezone="Europe/London")
+"""
+
+
+def test_declared_schedules_are_shown_applied_and_fired(folder: Path, start: Starter, database_url: str) -> None:
+    """A worker changes none unasked, and says what differs; applied, a worker of tasks alone, without keys, fires
+    them. An HTTP schedule stays due. What is declared no more is removed by a worker that is told to.
+    """
+    file, at = folder / "ticking.py", ("--database-url", database_url)
+    file.write_text(textwrap.dedent(SCHEDULED))
+    apply = ("schedules", "apply", "--app", "ticking", *at)
+    unasked = duly(*apply)
+    assert (unasked.code, unasked.out.splitlines()) == (1, ["+ nightly", "+ seconds"])
+    assert "say --yes" in unasked.err
+    options = ("worker", "--app", "ticking", *at, "--grace", 2)
+    worker = start(*options, DULY_ENCRYPTION_KEYS="")
+    worker.says("worker started")
+    assert "schedules are not as declared (+ nightly, + seconds)" in " ".join(worker.err.split())
+    assert duly("schedules", "list", "--json", *at).json == []
+    assert duly(*apply, "--yes").code == 0
+    assert duly(*apply, "--json").json == {"applied": True, "changes": []}
+
+    def results() -> set[int]:
+        with psycopg.connect(database_url) as connection:
+            return {row[0] for row in connection.execute("select result from duly.outcome where state = 'succeeded'")}
+
+    wait_until(lambda: 7 in results(), "a fire has run")
+    assert duly("schedules", "run", "nightly", *at).code == 0
+    wait_until(lambda: 8 in results(), "one that was made by hand has run")
+    assert worker.stop().code == 0
+    shown = duly("schedules", "show", "seconds", "--json", *at).json
+    assert (shown["declared_by"], shown["job"]["kind"]) == ("app:ticking", "task:ticking.tick")
+    file.write_text(file.read_text().replace('duly.schedule("nightly"', 'duly.schedule("weekly"'))
+    told = start(*options, "--apply-schedules")
+    told.says("worker started")
+    assert {one["name"] for one in duly("schedules", "list", "--json", *at).json} == {"seconds", "weekly"}
+    assert told.stop().code == 0
+
+
+def test_schedules_that_cannot_be_applied(folder: Path, start: Starter, database_url: str) -> None:
+    """One sentence that names the schedule; nothing is changed; a worker that was told to apply them does not start."""
+    at = ("--database-url", database_url)
+    bad = textwrap.dedent(SCHEDULED).replace("0 3 * * *", "0 0 30 2 *")
+    (folder / "ticking.py").write_text(bad)
+    for command in (("schedules", "apply", "--yes"), ("worker", "--apply-schedules")):
+        told = duly(*command, "--app", "ticking", *at)
+        assert told.code == 1
+        assert "nightly/cron" in told.said
+        assert "Traceback" not in told.err
+    assert duly("schedules", "list", "--json", *at).json == []
+    for options, says in (
+        (("schedules", "apply"), "give a file, or --app"),
+        (("schedules", "apply", "x.toml", "--app", "ticking"), "a file excludes --app"),
+        (("worker", "--apply-schedules"), "give --app"),
+    ):
+        told = duly(*options, *at)
+        assert (told.code, says in told.said) == (1, True), told.said

@@ -73,8 +73,9 @@ async def each_firing_statement(session: Session) -> None:
                insert into duly.schedule_turn (schedule_id, state, next_fire_at, since_at, look_at)
                select m.id, 'active', clock_timestamp(), now(), clock_timestamp() from made m"""
         )
-    await queue.until_next_look(session, HOUR)
-    await queue.due_schedules(session, 10, 1000, sweep=True)
+    for tasks_only in (False, True):
+        await queue.until_next_look(session, HOUR, tasks_only=tasks_only)
+        await queue.due_schedules(session, 10, 1000, sweep=True, tasks_only=tasks_only)
     found = await queue.due_schedules(session, 10, 1000)
     turns = [
         queue.Turned(

@@ -57,6 +57,19 @@ async def test_what_is_due_and_for_how_long(database: Database) -> None:
     assert await queue.until_next_look(database, SECOND) == timedelta(0)
 
 
+async def test_those_of_tasks_alone(database: Database) -> None:
+    """Whoever asks for them is told of nothing else, not even by how long to sleep; all others are told of both."""
+    http = await scheduled(database, late=10 * SECOND)
+    assert await queue.due_schedules(database, 10, MUCH, sweep=True, tasks_only=True) == []
+    assert await queue.until_next_look(database, HOUR, tasks_only=True) == HOUR
+    task = await scheduled(database, late=20 * SECOND, is_task=True)
+    [one] = await queue.due_schedules(database, 10, MUCH, tasks_only=True)
+    assert one.schedule_id == task
+    assert await queue.until_next_look(database, HOUR, tasks_only=True) == timedelta(0)
+    assert [one.schedule_id for one in await due(database)] == [task, http]
+    assert [one.schedule_id for one in await due(database, limit=1)] == [task]
+
+
 async def test_a_batch_weighs_what_it_may(database: Database) -> None:
     """The first in any case, however heavy."""
     ids = [await scheduled(database, late=n * SECOND, weight=600) for n in (30, 20, 10)]

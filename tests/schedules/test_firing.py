@@ -13,11 +13,12 @@ import pytest
 from duly.model import NewJob, Unique, uuid7
 from duly.model.errors import DatabaseUnavailableError
 from duly.queue import enqueue, schedule_health
-from duly.service import Keyring, firing
+from duly.service import NO_KEYRING, Keyring, firing
 from duly.service.accounts import delete_project
 from duly.service.fire_plan import plan_fires
+from duly.service.schedules import NewSchedule, edit_schedule
 from duly.service.sealing import opened_view
-from duly.service.templates import fire_id
+from duly.service.templates import Template, fire_id
 from duly.service.timing import Timing
 from schedules.stage import HOUR, KEYRING, MINUTE, SECOND, Stage, key, template
 from support.sessions import holding
@@ -86,7 +87,8 @@ async def test_no_storm(stage: Stage) -> None:
 
 async def test_the_job_of_a_fire(stage: Stage) -> None:
     """Due at its fire, sealed at rest, with the id that the fire gives it; a late one loses nothing of its age."""
-    schedule = await stage.schedule(ago=timedelta(days=2), cron="0 0 * * *", made_of=template(tags=("a",)))
+    hour = (await stage.now() - 4 * HOUR).hour  # whatever the time of day, the last one is hours late
+    schedule = await stage.schedule(ago=timedelta(days=2), cron=f"0 {hour} * * *", made_of=template(tags=("a",)))
     await stage.fire()
     [job] = await stage.jobs()
     fires = await stage.fires(schedule)
@@ -109,6 +111,33 @@ async def test_a_kind_of_any_sort(stage: Stage) -> None:
 
 
 # Overlaps ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_firer_of_tasks_leaves_all_else_as_it_is(stage: Stage) -> None:
+    """Without keys and policy it makes the jobs of tasks, also where an argument is called "sealed"; HTTP schedules
+    stay due, neither fired nor parked nor put off, for whoever can send them. An edit to the other kind is seen.
+    """
+    sealed = {"url": "x", "headers": 7, "sealed": {"key": "k1", "headers": "?"}}
+    tasks = [
+        await stage.schedule(ago=late, made_of=Template("task:a.b", payload))
+        for late, payload in ((HOUR, {"n": 1}), (2 * HOUR, sealed))
+    ]
+    http = await stage.schedule(ago=HOUR)
+    http_before = await stage.db.fetchrow("select * from duly.schedule_turn where schedule_id = $1", http.id)
+    alone = {"tasks_only": True, "keyring": NO_KEYRING, "policy": None}
+    assert await stage.fire(**alone) == 2
+    assert {job.kind for job in await stage.jobs()} == {"task:a.b"}
+    assert sealed in [job.payload for job in await stage.jobs()]
+    assert [opened_view(KEYRING, job).payload for job in await stage.jobs()] == [j.payload for j in await stage.jobs()]
+    assert await stage.db.fetchrow("select * from duly.schedule_turn where schedule_id = $1", http.id) == http_before
+    assert await stage.fire(**alone) == 0
+    assert await stage.fire() == 1
+    for schedule in tasks:
+        assert [fire.outcome for fire in await stage.fires(schedule)].count("made") == 1
+    turned = NewSchedule((await stage.read(http)).timing, http.policy, Template("task:a.b", {}))
+    await edit_schedule(stage.db, await stage.read(http), turned, keyring=KEYRING, now=await stage.now())
+    await stage.move_back(http, MINUTE)
+    assert await stage.fire(**alone) == 1
 
 
 async def test_skip_while_a_job_goes_on(stage: Stage) -> None:

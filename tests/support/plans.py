@@ -32,7 +32,7 @@ _KEYS = {
     "queue_pkey": ("project_id =", "name ="),
     "rate_pkey": ("project_id =", "queue ="),
     "breaker_pkey": ("account_id =", "host ="),
-    "schedule_turn_by_look": ("look_at >", "look_at <"),
+    "schedule_turn_by_look": ("is_task =", "look_at >", "look_at <"),
     "schedule_turn_pkey": ("schedule_id =",),
     "schedule_pkey": ("id =",),
     "fire_pkey": ("schedule_id",),

@@ -13,7 +13,13 @@ SECOND = timedelta(seconds=1)
 
 
 async def scheduled(
-    db: Database, *, late: timedelta = SECOND, overlap: str = "allow", weight: int = 100, state: str = "active"
+    db: Database,
+    *,
+    late: timedelta = SECOND,
+    overlap: str = "allow",
+    weight: int = 100,
+    state: str = "active",
+    is_task: bool = False,
 ) -> UUID:
     """A schedule whose fire was due `late` ago (negative: is due in a while)."""
     owner = await new_owner(db)
@@ -29,12 +35,13 @@ async def scheduled(
         weight,
     )
     await db.execute(
-        """insert into duly.schedule_turn (schedule_id, state, next_fire_at, since_at, look_at, parked_why)
-           select $1, $2, case when $2 = 'active' then a.at end, a.at - interval '1 hour',
+        """insert into duly.schedule_turn (schedule_id, is_task, state, next_fire_at, since_at, look_at, parked_why)
+           select $1, $4, $2, case when $2 = 'active' then a.at end, a.at - interval '1 hour',
                   case when $2 = 'active' then a.at end, case when $2 = 'parked' then 'why' end
            from (select clock_timestamp() - $3::interval as at) a""",
         schedule_id,
         state,
         late,
+        is_task,
     )
     return schedule_id

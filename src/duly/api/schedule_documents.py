@@ -9,6 +9,7 @@ from pydantic import Field
 
 from duly.api.documents import Headers, Moment, RedactDocument, RetryDocument, Seconds, _Document
 from duly.api.render import _callback_url, _retry_json, _unique_for
+from duly.service.jobs import KIND
 from duly.service.moments import show_moment
 from duly.service.redaction import Redaction
 from duly.service.schedules import FireView, Schedule
@@ -142,7 +143,7 @@ def schedule_json(schedule: Schedule, template: Template) -> dict[str, Any]:
 
 def template_json(template: Template, *, has_body: bool) -> dict[str, Any]:
     """What the jobs are made of, as a job shows it."""
-    request = template.payload if isinstance(template.payload, dict) else {}
+    request = template.payload if template.kind == KIND and isinstance(template.payload, dict) else {}
     redaction = Redaction.of(request)
     return {
         "kind": template.kind,

@@ -20,7 +20,7 @@ from duly.model.errors import InvalidInputError
 from duly.service.declaring import Declared
 from duly.service.faults import Fault, FieldError, InvalidScheduleError
 from duly.service.fire_plan import Policy
-from duly.service.jobs import Limits
+from duly.service.jobs import KIND, Limits
 from duly.service.redaction import Redaction
 from duly.service.schedules import NewSchedule, Schedule
 from duly.service.templates import Template, template_of
@@ -161,7 +161,9 @@ def read_edit(text: str, schedule: Schedule, template: Template, reading: Readin
             faults.append(Fault(f"/{name}", why))
     job = members.pop("job", None)
     new_template: Template | None = template
-    if job is not None:
+    if job is not None and template.kind != KIND:
+        faults.append(Fault("/job", "is no HTTP request: change it where it is declared"))
+    elif job is not None:
         new_template = _new_template(job, template_values(template), reading, _hops(template), faults, template)
     values = {name: member.value for name, member in members.items()}
     timed = any(name in values for name in _TIMING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from duly.model.errors import InvalidInputError, NotFoundError, WrongStateError
 from duly.model.states import State
 from duly.queue import AttemptView, Database, JobView, Owner, cancel, get_job, list_attempts, list_jobs
 from duly.schema import DEFAULT_SCHEMA
+from duly.service.jobs import KIND
 from duly.service.redaction import Redaction
 from duly.service.sealing import closed_excerpt, closed_view
 
@@ -67,7 +69,9 @@ def show(
         return
     say(f"job {view.id}  {view.state}" + (f" ({view.reason})" if view.reason else ""))
     say(f"queue {view.queue}, priority {view.priority}, attempts {view.attempts} of {view.final_attempt}")
-    if isinstance(view.payload, dict) and "url" in view.payload:
+    if view.kind != KIND:
+        say(f"{view.kind} {json.dumps(view.payload, ensure_ascii=False)}")
+    elif isinstance(view.payload, dict) and "url" in view.payload:
         say(f"{view.payload.get('method', '')} {view.payload['url']}")
     print_table(
         ("#", "trigger", "started", "ms", "outcome", "status", "error"),
@@ -128,7 +132,7 @@ def show_jobs(jobs: list[JobView], as_json: bool) -> None:
 def masked(job: JobView) -> JobView:
     """The job with the values of secret headers hidden; of a sealed job, of all headers: this command opens nothing."""
     job = closed_view(job)
-    if isinstance(job.payload, dict) and isinstance(job.payload.get("headers"), list):
+    if job.kind == KIND and isinstance(job.payload, dict) and isinstance(job.payload.get("headers"), list):
         shown = Redaction.of(job.payload).masked(job.payload["headers"])
         return replace(job, payload={**job.payload, "headers": shown})
     return job

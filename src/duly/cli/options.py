@@ -63,6 +63,12 @@ Apps = Annotated[
         show_default=False,
     ),
 ]
+ApplySchedules = Annotated[
+    bool,
+    typer.Option(
+        "--apply-schedules", help="At the start, make the schedules what the apps declare (see duly schedules apply)."
+    ),
+]
 CaFile = Annotated[
     Path | None,
     typer.Option(

@@ -6,12 +6,12 @@ The API is in `api_part`, so that a worker does not load it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from duly.cli.delivering import sealed_delivery
 from duly.cli.observing import NOTHING, Observed
@@ -28,7 +28,7 @@ from duly.service.jobs import KIND
 from duly.service.noticing import NoticeWatch
 from duly.tasks.app import App
 from duly.tasks.running import Runtime
-from duly.tasks.worker import Serving, run_workers
+from duly.tasks.worker import Part, Serving, run_workers
 from duly.upkeep import Upkeep
 from duly.upkeep.running import every
 from duly.worker import Handler, Wakeups, Worker
@@ -88,7 +88,7 @@ async def work(
     clock = DatabaseClock(db)
     async with AsyncExitStack() as stack:
         handlers: dict[str, Handler] = {}
-        parts: list[Callable[[asyncio.Event], Coroutine[Any, Any, None]]] = [
+        parts: list[Part] = [
             wakeups.run,
             Upkeep(db, wakeups, settings.retention, *([] if observer is None else [observer.rescued])).run,
         ]
@@ -108,6 +108,8 @@ async def work(
             ]
             await clock.look()
             await breaker.look()
+        else:
+            parts.append(Firer(db, tasks_only=True).run)
         process_handlers: dict[str, Handler] = {}
         if settings.apps:
             limit = max(32, 4 * settings.serving.concurrency)

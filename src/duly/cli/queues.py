@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from duly.cli.console import print_json, print_table, say, say_done
+from duly.cli.console import note, print_json, print_table, say, say_done
 from duly.cli.jobs import with_database
 from duly.cli.options import AsJson, DatabaseUrl, Home, Schema
 from duly.cli.owners import Project, named_owner
@@ -17,12 +18,14 @@ from duly.model.errors import InvalidInputError, NotFoundError
 from duly.model.jobs import QUEUE_NAME
 from duly.queue import (
     Database,
+    Owner,
     QueueSettings,
     get_queue,
     list_queues,
     pause_queue,
     queue_is_known,
     set_queue,
+    task_owner,
     unset_queue,
 )
 from duly.schema import DEFAULT_SCHEMA
@@ -34,6 +37,9 @@ app = typer.Typer(help="Limits, rates, defaults and pauses of queues.", no_args_
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
 Account = Annotated[str, typer.Option("--account", help="The account.")]
+Tasks = Annotated[
+    bool, typer.Option("--tasks", help="Of the project in which Python tasks live (default/tasks).", show_default=False)
+]
 _CODE = re.compile(r"[1-5](?:\d\d|xx)", re.ASCII)
 _PAGE = 1000
 
@@ -46,6 +52,7 @@ def _option(name: str, text: str) -> Any:
 def list_(
     account: Account = "default",
     project: Project = None,
+    tasks: Tasks = False,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
@@ -54,7 +61,7 @@ def list_(
     """List the queues for which something is set, and those that have ever had a job."""
 
     async def ask(db: Database) -> list[tuple[str, QueueSettings]]:
-        owner = await named_owner(db, account, project)
+        owner = await _owner(db, account, project, tasks)
         found: list[tuple[str, QueueSettings]] = []
         while len(found) % _PAGE == 0:
             after = found[-1][0] if found else ""
@@ -72,6 +79,7 @@ def show(
     name: Name,
     account: Account = "default",
     project: Project = None,
+    tasks: Tasks = False,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
@@ -80,7 +88,7 @@ def show(
     """Show what applies to a queue."""
 
     async def ask(db: Database) -> QueueSettings:
-        owner = await named_owner(db, account, project)
+        owner = await _owner(db, account, project, tasks)
         if not await queue_is_known(db, owner.account_id, owner.project_id, _checked(name)):
             raise NotFoundError("queue", name)
         return await get_queue(db, owner.project_id, name)
@@ -102,6 +110,7 @@ def set_(
     ] = None,
     account: Account = "default",
     project: Project = None,
+    tasks: Tasks = False,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
@@ -122,9 +131,16 @@ def set_(
     if not limits and not defaults:
         raise InvalidInputError("nothing to set: see `duly queues set --help`")
 
+    if defaults and (tasks or (account, project) == ("default", "tasks")):
+        raise InvalidInputError(
+            "tasks take no defaults from their queue: say them with @duly.task(timeout=…, max_attempts=…), "
+            "and here --concurrency, --key-concurrency, --rate"
+        )
+
     async def do(db: Database) -> QueueSettings:
-        owner = await named_owner(db, account, project)
+        owner = await _owner(db, account, project, tasks)
         before = await get_queue(db, owner.project_id, _checked(name))
+        await _tell_if_of_tasks(db, owner, name)
         after = replace(before, **limits, defaults=replace(before.defaults, **defaults))
         await set_queue(db, owner.project_id, name, after, keep_pause=True)
         return await get_queue(db, owner.project_id, name)
@@ -137,6 +153,7 @@ def unset(
     name: Name,
     account: Account = "default",
     project: Project = None,
+    tasks: Tasks = False,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
@@ -145,7 +162,7 @@ def unset(
     """Forget all that was set for a queue, its pause too. Its jobs stay."""
 
     async def do(db: Database) -> bool:
-        owner = await named_owner(db, account, project)
+        owner = await _owner(db, account, project, tasks)
         return await unset_queue(db, owner.project_id, _checked(name))
 
     if not with_database(do, database_url, home, schema):
@@ -158,13 +175,14 @@ def pause(
     name: Name,
     account: Account = "default",
     project: Project = None,
+    tasks: Tasks = False,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
 ) -> None:
     """Start no more jobs of a queue; what runs goes on."""
-    _pause(name, True, account, project, as_json, database_url, home, schema)
+    _pause(name, True, account, project, tasks, as_json, database_url, home, schema)
 
 
 @app.command()
@@ -172,13 +190,14 @@ def resume(
     name: Name,
     account: Account = "default",
     project: Project = None,
+    tasks: Tasks = False,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
 ) -> None:
     """Start jobs of a queue again."""
-    _pause(name, False, account, project, as_json, database_url, home, schema)
+    _pause(name, False, account, project, tasks, as_json, database_url, home, schema)
 
 
 def _pause(
@@ -186,14 +205,16 @@ def _pause(
     paused: bool,
     account: str,
     project: str | None,
+    tasks: bool,
     as_json: bool,
     database_url: DatabaseUrl,
     home: Home,
     schema: str,
 ) -> None:
     async def do(db: Database) -> QueueSettings:
-        owner = await named_owner(db, account, project)
+        owner = await _owner(db, account, project, tasks)
         await pause_queue(db, owner.project_id, _checked(name), paused)
+        await _tell_if_of_tasks(db, owner, name)
         return await get_queue(db, owner.project_id, name)
 
     settings = with_database(do, database_url, home, schema)
@@ -201,6 +222,23 @@ def _pause(
         print_json({"name": name, "settings": settings})
     else:
         say(f"queue {name} {'is paused' if paused else 'goes on'}")
+
+
+async def _owner(db: Database, account: str, project: str | None, tasks: bool) -> Owner:
+    """The project as typed; that of tasks is made, if nobody has enqueued one yet. Raises NotFoundError."""
+    if tasks and (account, project) != ("default", None):
+        raise InvalidInputError("--tasks names account and project: leave out --account and --project")
+    if tasks or (account, project) == ("default", "tasks"):
+        return await task_owner(db)
+    return await named_owner(db, account, project)
+
+
+async def _tell_if_of_tasks(db: Database, owner: Owner, name: str) -> None:
+    """Settings of the wrong project limit nothing: say so where a queue has tasks, and no job of this project."""
+    with contextlib.suppress(NotFoundError):
+        of_tasks = await named_owner(db, "default", "tasks")
+        if of_tasks != owner and await queue_is_known(db, of_tasks.account_id, of_tasks.project_id, name):
+            note(f"queue {name} has tasks too, in a project of their own: for those, say it again with --tasks")
 
 
 def _show_all(queues: list[tuple[str, QueueSettings]], as_json: bool) -> None:

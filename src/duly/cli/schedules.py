@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import tomllib
-from datetime import date, datetime, time
-from pathlib import Path
+from datetime import datetime
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 
+from duly.cli.applying import apply_
 from duly.cli.console import note, print_json, print_table, say, say_done
 from duly.cli.jobs import Limit, parsed_id, with_database
 from duly.cli.keyrings import keyring_if_needed
@@ -26,11 +26,10 @@ from duly.cli.options import (
 )
 from duly.http import EgressPolicy
 from duly.model.errors import DulyError, InvalidInputError, NotFoundError
-from duly.queue import Database, Owner, server_now
+from duly.queue import Database, server_now
 from duly.schema import DEFAULT_SCHEMA
-from duly.service import Keyring, Limits, ensure_default
-from duly.service.declaring import Change, Declared, reconcile
-from duly.service.faults import Fault, InvalidScheduleError
+from duly.service import Keyring
+from duly.service.faults import InvalidScheduleError
 from duly.service.firing import check_fit, fire_now
 from duly.service.moments import show_moment
 from duly.service.schedules import (
@@ -41,7 +40,6 @@ from duly.service.schedules import (
     get_schedule,
     list_fires,
     list_schedules,
-    named_schedule,
     next_fires,
     pause_schedule,
     resume_schedule,
@@ -51,8 +49,7 @@ from duly.service.templates import closed_template
 app = typer.Typer(help="Look at schedules, stop and start them, declare them in a file.", no_args_is_help=True)
 
 Which = Annotated[str, typer.Argument(metavar="SCHEDULE", help="The schedule's id, or its name.")]
-Account = Annotated[str, typer.Option("--account", help="The account, and its project of the same name.")]
-_MOST = 1000
+Account = Annotated[str, typer.Option("--account", help="The account of a schedule that is given by its name.")]
 
 
 @app.command("list")
@@ -251,96 +248,7 @@ def delete(
     say_done("deleted", as_json, schedule=schedule)
 
 
-@app.command("apply")
-def apply_(
-    file: Annotated[Path, typer.Argument(help="TOML with [[schedule]] tables, or JSON with a list of schedules.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes and make none.")] = False,
-    name: Annotated[
-        str, typer.Option("--set", help="Name of the set: only its schedules are changed and removed.")
-    ] = "file",
-    account: Account = "default",
-    allow: Allow = [],  # noqa: B006
-    deny: Deny = [],  # noqa: B006
-    allow_port: AllowPort = [],  # noqa: B006
-    encryption_keys: EncryptionKeys = None,
-    no_encryption: NoEncryption = False,
-    as_json: AsJson = False,
-    database_url: DatabaseUrl = None,
-    home: Home = None,
-    schema: Schema = DEFAULT_SCHEMA,
-) -> None:
-    """Make the schedules of a set what the file declares, and show what that changes."""
-    policy = EgressPolicy.parse(allow, deny, allow_port)
-    keyring = keyring_if_needed(encryption_keys, no_encryption, home)
-    entries = read_file(file)
-
-    async def do(db: Database, *, dry: bool) -> list[Change]:
-        declared = declared_in(entries, await server_now(db), policy)
-        owner = (await ensure_default(db, account, keyring=keyring)).owner
-        return await reconcile(db, owner, declared, declared_by=name, keyring=keyring, dry_run=dry)
-
-    async def both(db: Database) -> list[Change]:
-        changes = await do(db, dry=True)
-        if not as_json:
-            for change in changes:
-                say(f"{_SIGNS[change.what]} {change.name}" + (f" ({', '.join(change.parts)})" if change.parts else ""))
-        return changes if dry_run else await do(db, dry=False)
-
-    try:
-        changes = with_database(both, database_url, home, schema)
-    except InvalidScheduleError as error:
-        raise InvalidInputError(f"{file}: {error}") from error
-    if as_json:
-        print_json({"applied": not dry_run, "changes": changes})
-    else:
-        note(f"{len(changes)} changes{', none made: --dry-run' if dry_run else ' made'}")
-
-
-_SIGNS = {"added": "+", "changed": "~", "removed": "-"}
-
-
-def read_file(file: Path) -> list[dict[str, Any]]:
-    """The entries of a file, TOML or JSON by its ending. Raises InvalidInputError."""
-    try:
-        text = file.read_text("utf-8")
-        content = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
-    except OSError as error:
-        raise InvalidInputError(f"{file} cannot be read ({error.strerror or error})") from error
-    except ValueError as error:
-        raise InvalidInputError(
-            f"{file} is not valid {'TOML' if file.suffix == '.toml' else 'JSON'}: {error}"
-        ) from error
-    if isinstance(content, dict) and set(content) <= {"schedule", "schedules"} and len(content) <= 1:
-        content = next(iter(content.values()), [])
-    if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
-        raise InvalidInputError(f"{file} must hold schedules and nothing else: [[schedule]] tables, or a JSON array")
-    if len(content) > _MOST:
-        raise InvalidInputError(f"{file} declares {len(content)} schedules: {_MOST} at most in one set")
-    return content
-
-
-def declared_in(entries: list[dict[str, Any]], now: datetime, policy: EgressPolicy) -> list[Declared]:
-    """The entries read as the API reads schedules. Raises InvalidScheduleError with every fault of every entry."""
-    from duly.api.schedule_inputs import Reading, read_declared  # not at the top: other commands need no web framework
-
-    reading = Reading(now, policy, Limits())
-    declared: list[Declared] = []
-    faults: list[Fault] = []
-    for place, entry in enumerate(entries):
-        try:
-            declared.append(read_declared(json.dumps(entry, default=_moment), reading))
-        except InvalidScheduleError as error:
-            where = entry.get("name") if isinstance(entry.get("name"), str) else place
-            faults.extend(Fault(f"{where}{fault.pointer}", fault.detail) for fault in error.faults)
-    if faults:
-        raise InvalidScheduleError(faults)
-    return declared
-
-
-def _moment(value: object) -> str:
-    if isinstance(value, (datetime, date, time)):
-        return value.isoformat()
-    raise InvalidInputError(f"a schedule cannot hold {value!r}")
+app.command("apply")(apply_)
 
 
 def _fit(schedule: Schedule, keyring: Keyring, policy: EgressPolicy, now: datetime) -> Any:
@@ -351,19 +259,31 @@ def _fit(schedule: Schedule, keyring: Keyring, policy: EgressPolicy, now: dateti
 
 
 async def _found(db: Database, account: str, which: str) -> Schedule:
-    """By its id, of any account; or by its name in the account's project."""
+    """By its id, of any account; or by its name in the account's projects, where only one of them has it."""
     try:
-        schedule = await get_schedule(db, parsed_id(which, "schedule"), None)
+        schedule_id = parsed_id(which, "schedule")
     except DulyError:
-        tenant = await db.fetchrow(
-            """select p.account_id, p.id from duly.project p join duly.account a on a.id = p.account_id
-               where a.name = $1 and p.name = $1""",
-            account,
-        )
-        schedule = None if tenant is None else await named_schedule(db, Owner(*tenant.values()), which)
+        schedule_id = await _named(db, account, which)
+    schedule = await get_schedule(db, schedule_id, None)
     if schedule is None:
         raise NotFoundError("schedule", which)
     return schedule
+
+
+async def _named(db: Database, account: str, name: str) -> UUID:
+    found = await db.fetch(
+        """select s.id, p.name from duly.schedule s join duly.project p on p.id = s.project_id
+           join duly.account a on a.id = p.account_id
+           where a.name = $1 and s.name = $2 and a.deleted_at is null and p.deleted_at is null order by p.name""",
+        account,
+        name,
+    )
+    if not found:
+        raise NotFoundError("schedule", name)
+    if len(found) > 1:
+        where = ", ".join(f"{row['id']} of project {row['name']}" for row in found)
+        raise InvalidInputError(f"several schedules are named {name!r}: give the id of one: {where}")
+    return UUID(str(found[0]["id"]))
 
 
 def _when(schedule: Schedule) -> str:

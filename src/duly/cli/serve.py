@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from duly.cli.applying import apply_or_tell, schema_of
 from duly.cli.apps import found_apps
 from duly.cli.console import note
 from duly.cli.keyrings import found_keyring
@@ -20,6 +21,7 @@ from duly.cli.observing import ObservationSettings, observed
 from duly.cli.options import (
     Allow,
     AllowPort,
+    ApplySchedules,
     Apps,
     BreakerFailures,
     BreakerLongestPause,
@@ -139,6 +141,7 @@ def worker(
     reload: Annotated[
         bool, typer.Option("--reload", help="Start anew when a Python file below this folder changes: for development.")
     ] = False,
+    apply_schedules: ApplySchedules = False,
     lease: Annotated[
         float,
         typer.Option(
@@ -174,6 +177,8 @@ def worker(
     has_http = not app if http is None else http
     if not has_http and not app:
         raise InvalidInputError("--no-http leaves nothing to do: give --app")
+    if apply_schedules and not app:
+        raise InvalidInputError("--apply-schedules applies what an app declares: give --app")
     serving = Serving(
         queues=None if queues is None else read_queues(queues),
         concurrency=concurrency,
@@ -197,8 +202,7 @@ def worker(
             raise typer.Exit(1)
         return
     settings = replace(settings, apps=found_apps(app))
-    if settings.apps and settings.apps[0].schema not in (schema, DEFAULT_SCHEMA):
-        schema = settings.apps[0].schema
+    schema = schema_of(settings.apps, schema)
 
     async def main() -> bool:
         stop = Stop(lambda: note("draining; once more to abort"))
@@ -208,6 +212,8 @@ def worker(
             open_database(url, schema, max_size=size, name="duly-worker") as db,
             observed(db, url, observation, "worker") as watched,
         ):
+            if own_number() == 1:  # for all of them
+                await apply_or_tell(db, settings.apps, app, told_to=apply_schedules)
             policy = None
             if has_http:
                 own = await all_own_addresses(db, url, observation.listeners, settings.proxy)

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 import typer
 
 from duly.cli import credentials
+from duly.cli.applying import apply_or_tell, schema_of
 from duly.cli.apps import found_apps
 from duly.cli.console import note, say
 from duly.cli.echo import echo_target
@@ -29,6 +30,7 @@ from duly.cli.observing import ObservationSettings, observed
 from duly.cli.options import (
     Allow,
     AllowPort,
+    ApplySchedules,
     Apps,
     CaFile,
     Concurrency,
@@ -80,6 +82,8 @@ class UpSettings:
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     ports: tuple[str, ...] = ()
+    app_names: tuple[str, ...] = ()
+    applies_schedules: bool = False
 
 
 def up(
@@ -90,6 +94,7 @@ def up(
     schema: Schema = DEFAULT_SCHEMA,
     concurrency: Concurrency = 100,
     app: Apps = [],  # noqa: B006  typer reads the default, nobody changes it
+    apply_schedules: ApplySchedules = False,
     postgres: Annotated[
         Path | None,
         typer.Option("--postgres", envvar="DULY_POSTGRES", help="Folder with bin/postgres to use.", show_default=False),
@@ -108,14 +113,17 @@ def up(
 ) -> None:
     """Start everything: a private PostgreSQL (unless a database is given), the API, a worker."""
     set_up_logs(log_format, verbose)
+    if apply_schedules and not app:
+        raise InvalidInputError("--apply-schedules applies what an app declares: give --app")
+    apps = found_apps(app)
     settings = UpSettings(
         home=(home or default_home()).absolute(),
-        schema=schema,
+        schema=schema_of(apps, schema),
         host=host,
         port=port,
         worker=WorkerSettings(
             serving=Serving(concurrency=concurrency, shared=True),
-            apps=found_apps(app),
+            apps=apps,
             ca_file=ca_file,
             proxy=None if egress_proxy is None else EgressProxy.parse(egress_proxy),
         ),
@@ -123,6 +131,8 @@ def up(
         allow=tuple(allow),
         deny=tuple(deny),
         ports=tuple(allow_port),
+        app_names=tuple(app),
+        applies_schedules=apply_schedules,
     )
     refuse_mistakes(settings, database_url)
     given_keyring(encryption_keys)
@@ -153,6 +163,7 @@ async def run_everything(url: str, settings: UpSettings, server: EmbeddedPostgre
         keyring = settings.worker.keyring
         api_key = await default_key(db, settings.home, keyring)
         admin_key = await operator_key(db, settings.home, keyring)
+        await apply_or_tell(db, settings.worker.apps, settings.app_names, told_to=settings.applies_schedules)
         listeners = [(settings.host, settings.port), *settings.observation.listeners]
         own = await all_own_addresses(db, url, listeners, settings.worker.proxy)
         policy = EgressPolicy.parse(settings.allow, settings.deny, settings.ports, own, allow_loopback=True)

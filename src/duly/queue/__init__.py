@@ -11,7 +11,7 @@ from duly.queue.claiming import ClaimCursor, Shares, claim
 from duly.queue.clock import DatabaseClock
 from duly.queue.control import cancel, redrive, run_now
 from duly.queue.database import Database, Executor, Session
-from duly.queue.enqueue import Enqueued, Owner, enqueue
+from duly.queue.enqueue import Enqueued, Owner, enqueue, task_owner
 from duly.queue.events import Event, events_between
 from duly.queue.figures import Figures, SnapshotHolder, figures, snapshot_holders
 from duly.queue.finding import JobFilter, Page, find_ids, look_at
@@ -201,6 +201,7 @@ __all__ = [
     "take_fires",
     "take_idempotency_key",
     "take_quota",
+    "task_owner",
     "unfinished_by_key",
     "unset_queue",
     "until_next_look",

@@ -41,6 +41,13 @@ class Enqueued(NamedTuple):
     other: UUID | None = None
 
 
+async def task_owner(db: Executor) -> Owner:
+    """Whose the jobs of tasks are; made if nobody has enqueued one yet."""
+    row = await db.fetchrow("select account_id, project_id from duly.task_project()")
+    assert row is not None  # it answers or raises
+    return Owner(row["account_id"], row["project_id"])
+
+
 async def enqueue(
     db: Executor, items: Sequence[tuple[Owner, NewJob]], *, patience: timedelta | None = None
 ) -> list[Enqueued]:

@@ -15,7 +15,7 @@ START_OF_FIRES = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
 
 _DUE = """
     select schedule_id, seen_at, revision, next_fire_at, since_at, made, waiting, busy
-    from duly.due_schedules($1, $2, $3)
+    from duly.due_schedules($1, $2, $3, $4)
 """
 _TAKE = """
     select schedule_id, fire_at from duly.take_fires($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
@@ -84,16 +84,18 @@ class ScheduleHealth:
     most_late: timedelta
 
 
-async def due_schedules(db: Executor, limit: int, limit_bytes: int, *, sweep: bool = False) -> list[DueSchedule]:
+async def due_schedules(
+    db: Executor, limit: int, limit_bytes: int, *, sweep: bool = False, tasks_only: bool = False
+) -> list[DueSchedule]:
     """The schedules that came due in the last minute, with `sweep` in all the past, the longest due first: `limit` at
     most, and only as many as weigh `limit_bytes`, but one in any case.
     """
-    return [DueSchedule(*row.values()) for row in await db.fetch(_DUE, limit, limit_bytes, sweep)]
+    return [DueSchedule(*row.values()) for row in await db.fetch(_DUE, limit, limit_bytes, sweep, tasks_only)]
 
 
-async def until_next_look(db: Executor, at_most: timedelta) -> timedelta:
+async def until_next_look(db: Executor, at_most: timedelta, *, tasks_only: bool = False) -> timedelta:
     """How long no schedule is due, `at_most` if it is longer."""
-    seconds: float = await db.fetchval("select duly.until_next_look($1)", at_most.total_seconds())
+    seconds: float = await db.fetchval("select duly.until_next_look($1, $2)", at_most.total_seconds(), tasks_only)
     return timedelta(seconds=seconds)
 
 

@@ -1,4 +1,6 @@
-"""Which encryption keys stored jobs name. The queue itself knows no keys: it reads the ids off what is stored."""
+"""Which encryption keys stored jobs name. The queue itself knows no keys: it reads the ids off what is stored. Tasks
+are never sealed, whatever their arguments are called.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ _UNFINISHED = """
     from (select job_id from duly.scheduled union all select job_id from duly.ready
           union all select job_id from duly.lease) w
     join duly.job j on j.id = w.job_id
-    where j.payload ? 'sealed' group by 1 order by 1
+    where j.payload ? 'sealed' and j.kind not like 'task:%' group by 1 order by 1
 """
 _FINISHED = """
     select j.payload->'sealed'->>'key' as key_id, count(*) as jobs
     from duly.job j join duly.outcome o on o.job_id = j.id
-    where j.payload ? 'sealed' group by 1 order by 1
+    where j.payload ? 'sealed' and j.kind not like 'task:%' group by 1 order by 1
 """
 # an envelope: five octets of mark and version, the length of the id, the id (see duly.service.keyring)
 _ANSWERS = """

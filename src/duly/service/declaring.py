@@ -51,6 +51,17 @@ class Change:
     parts: tuple[str, ...] = ()
 
 
+class ForeignScheduleError(ScheduleConflictError):
+    """A declared name is that of a schedule outside the set. `declared_by`: the set of that one, None: made by hand."""
+
+    def __init__(self, name: str, other: Schedule) -> None:
+        super().__init__("/name", other.id)
+        self.declared_by = other.declared_by
+        whose = "made by hand" if other.declared_by is None else f"of the set {other.declared_by!r}"
+        mend = "" if other.declared_by is None else ", or apply the declarations as that set"
+        self.args = (f"schedule {name!r} is there already, {whose}: choose another name, delete that one{mend}",)
+
+
 async def reconcile(
     db: Database,
     owner: Owner,
@@ -65,7 +76,7 @@ async def reconcile(
     nothing is changed. Repeated it changes nothing more; broken off, the next call does the rest.
 
     A schedule whose timing is declared as before keeps its next fire and its phase. Raises InvalidScheduleError with
-    every fault, its pointer beginning with the place in `declared`; ScheduleConflictError if a name is that of a
+    every fault, its pointer beginning with the place in `declared`; ForeignScheduleError if a name is that of a
     schedule outside the set. Nothing is changed then.
     """
     now = await server_now(db)
@@ -76,7 +87,7 @@ async def reconcile(
     for place, one in enumerate(declared):
         before = stored.pop(one.name, None)
         if before is None and (other := await named_schedule(db, owner, one.name)) is not None:
-            raise ScheduleConflictError("/name", other.id)
+            raise ForeignScheduleError(one.name, other)
         try:
             new = _new(one, before, declared_by, now, horizon)
         except InvalidScheduleError as error:

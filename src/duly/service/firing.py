@@ -99,7 +99,9 @@ class _Ready:
 
 
 class Firer:
-    """Fires what is due. `policy`: where jobs may go, None to leave that to the delivery."""
+    """Fires what is due. `policy`: where jobs may go, None to leave that to the delivery. `tasks_only`: schedules of
+    tasks, which need neither policy nor keys; all others are left to those who have them.
+    """
 
     def __init__(
         self,
@@ -110,8 +112,10 @@ class Firer:
         keep: timedelta | None = KEEP,
         batch: int = BATCH,
         reminder: Reminder | None = None,
+        tasks_only: bool = False,
     ) -> None:
         self._db = db
+        self._tasks_only = tasks_only
         self._keyring = keyring
         self._policy = policy
         self._keep = keep
@@ -134,11 +138,11 @@ class Firer:
         """Fire one batch of what is due; returns the delay until the next step (0: there may be more)."""
         now_s = time.monotonic()
         sweep = now_s - self._swept_at >= _SWEEP_EVERY_S
-        found = await due_schedules(self._db, self._batch, BATCH_BYTES, sweep=sweep)
+        found = await due_schedules(self._db, self._batch, BATCH_BYTES, sweep=sweep, tasks_only=self._tasks_only)
         if not found:
             if sweep:
                 self._swept_at = now_s
-            return await until_next_look(self._db, _AT_MOST)
+            return await until_next_look(self._db, _AT_MOST, tasks_only=self._tasks_only)
         stored = await many_schedules(self._db, [due.schedule_id for due in found])
         closed = await closed_accounts(self._db, {schedule.owner.account_id for schedule in stored.values()})
         ready: list[_Ready] = []

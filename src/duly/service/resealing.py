@@ -7,6 +7,7 @@ from collections import Counter
 from uuid import UUID
 
 from duly.queue import Database
+from duly.service.jobs import KIND
 from duly.service.keyring import Keyring
 from duly.service.schedules import Schedule, list_schedules
 from duly.service.sealing import key_of
@@ -19,7 +20,7 @@ async def schedules_by_key(db: Database) -> Counter[str]:
     """How many schedules are sealed with each key."""
     rows = await db.fetch(
         """select s.payload->'sealed'->>'key' as key_id, count(*) as schedules
-           from duly.schedule s where s.payload ? 'sealed' group by 1"""
+           from duly.schedule s where s.payload ? 'sealed' and s.kind not like 'task:%' group by 1"""
     )
     return Counter({str(row["key_id"]): row["schedules"] for row in rows})
 
@@ -40,7 +41,7 @@ async def reseal_schedules(db: Database, keyring: Keyring) -> int:
 
 
 async def _resealed(db: Database, keyring: Keyring, schedule: Schedule) -> bool:
-    if key_of(schedule.template.payload) == keyring.first:
+    if schedule.template.kind != KIND or key_of(schedule.template.payload) == keyring.first:
         return False
     sealed = sealed_template(keyring, schedule.id, schedule.owner.project_id, schedule.opened(keyring))
     if key_of(sealed.payload) is None:

@@ -53,15 +53,15 @@ _CREATE = """
         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20::jsonb, $21,
                 $22::jsonb, $23)
         on conflict do nothing
-        returning id
+        returning id, kind
     )
-    insert into duly.schedule_turn (schedule_id, state, next_fire_at, since_at, look_at)
-    select m.id, $24, $25, $26, $25 from made m
+    insert into duly.schedule_turn (schedule_id, is_task, state, next_fire_at, since_at, look_at)
+    select m.id, m.kind like 'task:%', $24, $25, $26, $25 from made m
     returning schedule_id
 """
 _EDIT_TURN = """
     update duly.schedule_turn t
-    set revision = t.revision + 1, state = case when $3 then t.state else $4 end,
+    set revision = t.revision + 1, is_task = $7 like 'task:%', state = case when $3 then t.state else $4 end,
         next_fire_at = case when $3 then t.next_fire_at else $5 end, look_at = case when $3 then t.look_at else $5 end,
         since_at = case when $3 then t.since_at else $6 end,
         waiting_since = case when $3 then t.waiting_since end, parked_why = case when $3 then t.parked_why end
@@ -203,7 +203,8 @@ async def edit_schedule(db: Database, read: Schedule, new: NewSchedule, *, keyri
     state = "paused" if read.state == "paused" else "active" if next_fire_at else "ended"
     try:
         async with db.transaction() as tx:
-            if await tx.execute(_EDIT_TURN, read.id, read.revision, keeps, state, next_fire_at, now) != "UPDATE 1":
+            turn = (read.id, read.revision, keeps, state, next_fire_at, now, new.template.kind)
+            if await tx.execute(_EDIT_TURN, *turn) != "UPDATE 1":
                 raise ScheduleChangedError
             await tx.execute(_EDIT, *_values(keyring, read.owner, replace(new, id=read.id)))
     except asyncpg.UniqueViolationError:

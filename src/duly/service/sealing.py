@@ -105,7 +105,7 @@ def opened_view(keyring: Keyring, job: JobView) -> JobView:
 
     `closed_view` is for those who cannot, or need not, look inside.
     """
-    if key_of(job.payload) is None:
+    if job.kind != KIND or key_of(job.payload) is None:
         return job
     payload, body = opened_request(
         keyring, job.payload, job.body, lambda what, url: place_of(what, job.id, job.project_id, url)
@@ -115,7 +115,7 @@ def opened_view(keyring: Keyring, job: JobView) -> JobView:
 
 def closed_view(job: JobView) -> JobView:
     """A job as read without what is sealed in it: header names without values, no body."""
-    if key_of(job.payload) is None:
+    if job.kind != KIND or key_of(job.payload) is None:
         return job
     payload = {name: value for name, value in job.payload.items() if name != "sealed"}
     return replace(job, payload=payload, body=None)

@@ -173,7 +173,7 @@ def sealed_template(keyring: Keyring, schedule_id: UUID, project_id: int, templa
 
 def opened_template(keyring: Keyring, schedule_id: UUID, project_id: int, template: Template) -> Template:
     """The template in the clear. Raises KeyMissingError or TamperedError."""
-    if key_of(template.payload) is None:
+    if template.kind != KIND or key_of(template.payload) is None:
         return template
     payload, body = opened_request(keyring, template.payload, template.body, _place(schedule_id, project_id))
     return replace(template, payload=payload, body=body)
@@ -181,7 +181,7 @@ def opened_template(keyring: Keyring, schedule_id: UUID, project_id: int, templa
 
 def closed_template(template: Template) -> Template:
     """The template without what is sealed in it: header names without values, no body."""
-    if key_of(template.payload) is None:
+    if template.kind != KIND or key_of(template.payload) is None:
         return template
     payload = {name: value for name, value in template.payload.items() if name != "sealed"}
     return replace(template, payload=payload, body=None)

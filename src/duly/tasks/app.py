@@ -1,4 +1,4 @@
-"""An app: the tasks of a program by name. There is one by default; `@task` registers there."""
+"""An app: the tasks of a program by name, and its schedules. There is one by default; `@task` registers there."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from typing import Any, Concatenate, Protocol, TypeVar, Unpack, cast, overload
 from duly.model.errors import InvalidInputError
 from duly.schema.naming import DEFAULT_SCHEMA, checked_name
 from duly.tasks.context import Context
+from duly.tasks.enqueueing import Call
 from duly.tasks.options import Options, RunIn, TaskFields
-from duly.tasks.task import P, Task
+from duly.tasks.scheduling import DeclaredSchedule, When, declared_schedule
+from duly.tasks.task import P, Prepared, Task
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -42,6 +44,7 @@ class App:
     def __init__(self, *, schema: str = DEFAULT_SCHEMA) -> None:
         self.schema = checked_name(schema)
         self._tasks: dict[str, Task[Any, Any, Any]] = {}
+        self._schedules: dict[str, DeclaredSchedule] = {}
 
     @overload
     def task(
@@ -82,6 +85,31 @@ class App:
 
         return register(*function) if function else register
 
+    def schedule(
+        self, name: str, what: Task[..., Any, Any] | Prepared[..., Any] | Call[Any], /, **when: Unpack[When]
+    ) -> DeclaredSchedule:
+        """Declare that a task is to run by the calendar: `app.schedule("nightly", report.call("all"), cron="0 3 * * *",
+        timezone="Europe/London")`. A task that needs no arguments may be given itself.
+
+        Nothing is stored by this: `duly schedules apply --app …` shows what the declarations change, and stores them.
+        Raises InvalidInputError, for arguments that do not fit, too.
+        """
+        made = declared_schedule(name, what, when)
+        if self._tasks.get(made.call.task.name) is not made.call.task:
+            raise InvalidInputError(
+                f"schedule {name!r}: task {made.call.task.name} is none of this app's: declare it in the task's app"
+            )
+        other = self._schedules.get(name)
+        if other is not None and not other.is_same(made):
+            raise InvalidInputError(f"two schedules are named {name!r}: give one of them another name")
+        self._schedules[name] = made
+        return made
+
+    @property
+    def schedules(self) -> tuple[DeclaredSchedule, ...]:
+        """Those that are declared, in this order."""
+        return tuple(self._schedules.values())
+
     def _register(
         self, function: Callable[..., Any], name: str | None, aliases: Sequence[str], run_in: RunIn, options: Options
     ) -> Task[Any, Any, Any]:
@@ -120,6 +148,7 @@ class App:
 
 default_app = App()
 task = default_app.task
+schedule = default_app.schedule
 
 
 def _check_function(function: Any) -> None:

@@ -1,17 +1,17 @@
-"""A worker for tasks inside a program's own loop: `async with Worker(dsn, app=app): …`; and what `duly worker` makes
-of the same parts.
+"""A worker for tasks inside a program's own loop, and what `duly worker` makes of the same parts. The public `Worker`
+is in `duly.hosting`: it fires the schedules of tasks besides.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeAlias
 
 from duly.model.errors import InvalidInputError
 from duly.model.jobs import QUEUE_NAME
@@ -28,6 +28,9 @@ from duly.worker.waiting import first_of
 
 _OTHERS_END_S = 1.0
 _CONNECTIONS = 4
+
+Part: TypeAlias = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+"""Something that runs beside the workers until the event is set."""
 
 Queues = Sequence[str] | Mapping[str, int | None] | None
 """None: all. Names; or names with how many jobs of each run at once, None for those that share the worker's slots."""
@@ -149,6 +152,7 @@ class Worker:
 
     Job code runs in threads and processes of its own, never on the loop that enters. Raises SchemaError if `duly
     migrate` has not run, DatabaseUnavailableError, InvalidInputError. `handlers`: other kinds of job to serve besides.
+    `upkeep`: promote, rescue, prune, and fire the schedules of tasks; some worker has to.
     """
 
     def __init__(
@@ -211,6 +215,15 @@ class Worker:
         """How many attempts are settled whose code still runs: it can be stopped by the end of the process only."""
         return self._runtime.strays
 
+    @property
+    def apps(self) -> tuple[App, ...]:
+        """Whose tasks it runs."""
+        return self._apps
+
+    def further_upkeep(self, db: Database) -> Sequence[Part]:
+        """What is to run beside the upkeep that this layer knows."""
+        return ()
+
     async def wait(self) -> Drained:
         """Until it ends: after `stop`, or because too much code could not be stopped. Raises what broke it."""
         return await asyncio.shield(self._run)
@@ -232,6 +245,7 @@ class Worker:
             others = {group.create_task(wakeups.run(ended)), group.create_task(self._until_unhealthy(ended))}
             if self._with_upkeep:
                 others.add(group.create_task(Upkeep(db, wakeups, self._retention).run(ended)))
+                others |= {group.create_task(part(ended)) for part in self.further_upkeep(db)}
             try:
                 return await run_workers(configs, db, self._dsn, wakeups, self._draining, self._aborting, started)
             finally:

@@ -19,8 +19,9 @@ end $$;
 
 -- Schedules that are due, the longest due first, up to p_limit of them and up to p_bytes of what their jobs weigh, the first always.
 -- Looks at the last minute only, so that it does not walk the entries of every fire ever made; with p_sweep at all the past (once a
--- minute, for what nobody looked at in time). seen_at: the clock that says what is due. busy: one of the last 20 jobs has not ended.
-create function duly.due_schedules(p_limit integer, p_bytes bigint, p_sweep boolean)
+-- minute, for what nobody looked at in time). p_tasks_only: those of tasks, for whoever has no keys and no egress policy; the others
+-- cost it nothing. seen_at: the clock that says what is due. busy: one of the last 20 jobs has not ended.
+create function duly.due_schedules(p_limit integer, p_bytes bigint, p_sweep boolean, p_tasks_only boolean)
 returns table (schedule_id uuid, seen_at timestamptz, revision integer, next_fire_at timestamptz, since_at timestamptz, made bigint,
                waiting boolean, busy boolean)
 language plpgsql
@@ -37,17 +38,23 @@ begin
         select t.schedule_id, t.look_at, t.revision, t.next_fire_at, t.since_at, t.made, t.waiting_since, s.overlap, s.weight_bytes,
                sum(s.weight_bytes) over (order by t.look_at, t.schedule_id rows unbounded preceding) as weight_so_far
         from (
-            select u.schedule_id, u.look_at, u.revision, u.next_fire_at, u.since_at, u.made, u.waiting_since
-            from duly.schedule_turn u
-            where u.look_at > case when p_sweep then '-infinity' else v_now - interval '1 minute' end and u.look_at <= v_now
-            order by u.look_at, u.schedule_id limit p_limit) t
-        join duly.schedule s on s.id = t.schedule_id) d
+            select v.schedule_id, v.look_at, v.revision, v.next_fire_at, v.since_at, v.made, v.waiting_since
+            from unnest(case when p_tasks_only then '{t}' else '{f,t}' end::boolean[]) k (is_task)
+            cross join lateral (
+                select u.schedule_id, u.look_at, u.revision, u.next_fire_at, u.since_at, u.made, u.waiting_since
+                from duly.schedule_turn u
+                where u.is_task = k.is_task
+                  and u.look_at > case when p_sweep then '-infinity' else v_now - interval '1 minute' end and u.look_at <= v_now
+                order by u.look_at, u.schedule_id limit p_limit) v
+            order by v.look_at, v.schedule_id limit p_limit) t
+        cross join lateral (
+            select x.overlap, x.weight_bytes from duly.schedule x where x.id = t.schedule_id offset 0) s) d
     where d.weight_so_far - d.weight_bytes < p_bytes
     order by d.look_at, d.schedule_id;
 end $$;
 
 -- How long nobody needs to look: until the next look, p_at_most_seconds if none is before; 0 if one is due.
-create function duly.until_next_look(p_at_most_seconds double precision) returns double precision
+create function duly.until_next_look(p_at_most_seconds double precision, p_tasks_only boolean) returns double precision
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
@@ -55,9 +62,13 @@ declare
     v_now   timestamptz := clock_timestamp();
     v_first timestamptz;
 begin
-    v_first := (select t.look_at from duly.schedule_turn t
-                where t.look_at > v_now - interval '1 minute' and t.look_at < v_now + make_interval(secs => p_at_most_seconds)
-                order by t.look_at limit 1);
+    v_first := (select min(l.look_at)
+                from unnest(case when p_tasks_only then '{t}' else '{f,t}' end::boolean[]) k (is_task)
+                cross join lateral (
+                    select t.look_at from duly.schedule_turn t
+                    where t.is_task = k.is_task
+                      and t.look_at > v_now - interval '1 minute' and t.look_at < v_now + make_interval(secs => p_at_most_seconds)
+                    order by t.look_at limit 1) l);
     return greatest(0, coalesce(extract(epoch from v_first - v_now), p_at_most_seconds));
 end $$;
 

@@ -415,6 +415,7 @@ create index schedule_of_project on duly.schedule (project_id, id) where project
 
 create table duly.schedule_turn (
     schedule_id   uuid        primary key references duly.schedule (id) on delete cascade,
+    is_task       boolean     not null default false, -- its jobs are tasks: they can be made without keys and egress policy
     state         text        not null check (state in ('active', 'paused', 'parked', 'ended')),
     revision      integer     not null default 1,     -- grows with every edit
     next_fire_at  timestamptz check (next_fire_at >= '0001-01-01 00:00+00' and next_fire_at < '9999-12-31 00:00+00'),
@@ -428,7 +429,7 @@ create table duly.schedule_turn (
     check ((state = 'active') = (look_at is not null)),
     check ((state = 'parked') = (parked_why is not null))
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
-create index schedule_turn_by_look on duly.schedule_turn (look_at, schedule_id);
+create index schedule_turn_by_look on duly.schedule_turn (is_task, look_at, schedule_id);
 
 -- One row per fire: the ledger, and what keeps a fire from being made twice. `covers`: how many fires it tells of.
 create table duly.fire (
