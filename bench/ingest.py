@@ -1,5 +1,5 @@
-"""Jobs created a second over HTTP, beside pgbench doing the same in the same server: the statement that the API sends, with
-one job, a transaction each; and, for scale, the bare INSERT of such a row into a table that nothing else hangs on.
+"""Jobs created a second over HTTP, beside pgbench doing the same in the same server: the statement that the API sends,
+with one job, a transaction each; and, for scale, the bare INSERT of such a row into a table that nothing else hangs on.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _TPS = re.compile(r"^tps = ([0-9.]+)", re.MULTILINE)
 _PLAIN = "create table plain (like duly.job including all)"
 _ENQUEUE = """
 select place, result, stored_at, other from duly.enqueue(
-    array[duly.uuid7()], array[{account}], array[{project}], array['default'], array['http'], array[null]::text[], array[5],
-    array[null]::timestamptz[], array[null]::double precision[], array[8], array[30]::double precision[],
+    array[duly.uuid7()], array[{account}], array[{project}], array['default'], array['http'], array[null]::text[],
+    array[5], array[null]::timestamptz[], array[null]::double precision[], array[8], array[30]::double precision[],
     array[null]::timestamptz[], array[null]::jsonb[], array[null]::jsonb[], array[null]::jsonb[],
     array['{payload}']::jsonb[], array['{body}']::bytea[], '{{}}', '{{}}', '{{}}', '{{}}', '{{}}',
     p_patience => '1000ms', p_replays_of => '{{}}');

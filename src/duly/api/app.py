@@ -32,6 +32,7 @@ from duly.api import (
 )
 from duly.api.batch import BatchInput
 from duly.api.bulk import BulkInput
+from duly.api.direct import Direct
 from duly.api.documents import ProblemDocument
 from duly.api.inputs import ChangeInput, JobInput
 from duly.api.problems import install_problems
@@ -135,6 +136,7 @@ def routed_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] 
         redirect_slashes=False,
         lifespan=lifespan,
     )
+    app.add_middleware(Direct)
     app.add_middleware(RateHeaders)
     for part in _ROUTES:
         app.include_router(part.router)
