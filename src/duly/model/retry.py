@@ -10,6 +10,7 @@ import math
 import random
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 BackoffKind = Literal["exponential", "linear", "fixed", "steps"]
@@ -130,7 +131,13 @@ class RetryPolicy:
         """The delays still to come (before jitter) after `failures` failed attempts, at most `attempts_left` of
         them.
         """
-        return tuple(self.backoff.ceiling(failures + k) for k in range(1, attempts_left + 1))
+        return _plan(self.backoff, failures, attempts_left)
+
+
+@lru_cache(maxsize=1024)
+def _plan(backoff: Backoff, failures: int, attempts_left: int) -> tuple[timedelta, ...]:
+    """Remembered: every job that is shown needs one, and most have the same."""
+    return tuple(backoff.ceiling(failures + k) for k in range(1, attempts_left + 1))
 
 
 def _read_backoff(stored: object) -> Backoff:
