@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Any
-from uuid import UUID
 
 import httpx
 import pytest
@@ -115,7 +114,6 @@ async def test_other_methods_and_paths_go_to_the_routes(api: Api) -> None:
     answer = await api.client.put(SINGLE, headers={"authorization": f"Bearer {api.key}"})
     assert_problem(answer, 405)
     job = await api.create(delay="1h")
-    assert UUID(job["id"])
     assert (await api.post(f"{SINGLE}/{job['id']}/cancel")).status_code == 200
 
 

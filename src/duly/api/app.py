@@ -134,6 +134,7 @@ def routed_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] 
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # ours is `duly.observe`, around the whole
         lifespan=lifespan,
     )
     app.add_middleware(Direct)

@@ -100,7 +100,9 @@ class RetryPolicy:
 
         `max_attempts` is a column of its own and left out.
         """
-        default = RetryPolicy()
+        default = _DEFAULT
+        if self.backoff == default.backoff and self.max_age == default.max_age and self.on == default.on:
+            return None
         stored: dict[str, Any] = {}
         if self.backoff != default.backoff:
             stored["backoff"] = self.backoff.to_json()
@@ -108,7 +110,7 @@ class RetryPolicy:
             stored["max_age"] = self.max_age.total_seconds()
         if self.on != default.on:
             stored["on"] = self.on if isinstance(self.on, str) else list(self.on)
-        return stored or None
+        return stored
 
     @classmethod
     def from_json(cls, stored: object, max_attempts: int) -> RetryPolicy:
@@ -132,6 +134,9 @@ class RetryPolicy:
         them.
         """
         return _plan(self.backoff, failures, attempts_left)
+
+
+_DEFAULT = RetryPolicy()
 
 
 @lru_cache(maxsize=1024)
