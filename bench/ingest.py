@@ -1,20 +1,26 @@
-"""Jobs created a second over HTTP, beside pgbench inserting rows of the same shape into the same server."""
+"""Jobs created a second over HTTP, beside pgbench doing the same in the same server: the statement that the API sends,
+with one job, a transaction each; and, for scale, the bare INSERT of such a row into a table that nothing else hangs on.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.figures import Spread, ratio
 from bench.finding import Finding, Row
-from bench.processes import child
+from bench.processes import child, cpu_seconds
 from bench.setting import Place, Setting
 from duly.embedded.binaries import find_binaries
-from duly.queue import Database, conservation
-from duly.service import create_key
+from duly.model import NewJob
+from duly.queue import Database, Owner, conservation
+from duly.service import Keyring, create_key
+from duly.service.keyring import new_key
+from duly.service.sealing import sealed_job
 
 ROUNDS = 3
 GOAL = 0.4
@@ -23,13 +29,22 @@ BATCH = 100
 
 _TPS = re.compile(r"^tps = ([0-9.]+)", re.MULTILINE)
 _PLAIN = "create table plain (like duly.job including all)"
+_ENQUEUE = """
+select place, result, stored_at, other from duly.enqueue(
+    array[duly.uuid7()], array[{account}], array[{project}], array['default'], array['http'], array[null]::text[],
+    array[5], array[null]::timestamptz[], array[null]::double precision[], array[8], array[30]::double precision[],
+    array[null]::timestamptz[], array[null]::jsonb[], array[null]::jsonb[], array[null]::jsonb[],
+    array['{payload}']::jsonb[], array['{body}']::bytea[], '{{}}', '{{}}', '{{}}', '{{}}', '{{}}',
+    p_patience => '1000ms', p_replays_of => '{{}}');
+"""
 _INSERT = """
 insert into plain (id, account_id, project_id, lane_id, queue, kind, priority, max_attempts, timeout_seconds, run_at,
                    payload, body)
-values (duly.uuid7(), 1, 1, 1, 'default', 'http', 5, 8, 30, now(),
-        '{"url": "http://127.0.0.1:8099/hook", "method": "POST", "headers": [["Content-Type", "application/json"]]}',
-        '{"order": 17, "items": ["a", "b"], "total": 12.5}');
+values (duly.uuid7(), {account}, {project}, 1, 'default', 'http', 5, 8, 30, now(), '{payload}', '{body}');
 """
+_SCRIPTS = {"enqueue": _ENQUEUE, "insert": _INSERT}
+_TARGET = "http://127.0.0.1:8099/hook"
+_BODY = b'{"order": 17, "items": ["a", "b"], "total": 12.5}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +58,21 @@ class Case:
     def key(self) -> str:
         return f"{'single' if self.jobs == 1 else 'batch'}_{self.connections}"
 
+    @property
+    def shown(self) -> str:
+        one = "one job" if self.jobs == 1 else f"{self.jobs} jobs"
+        return f"{one} a request, {self.connections} connection{'' if self.connections == 1 else 's'}"
+
+
+@dataclass(slots=True)
+class Measured:
+    """Of every round: rows or jobs a second, CPU µs of each by the API, by PostgreSQL and by the clients."""
+
+    rates: list[float] = field(default_factory=list)
+    api_us: list[float] = field(default_factory=list)
+    server_us: list[float] = field(default_factory=list)
+    client_us: list[float] = field(default_factory=list)
+
 
 CASES = tuple(Case(connections, jobs) for jobs in (1, BATCH) for connections in CONNECTIONS)
 
@@ -50,24 +80,26 @@ CASES = tuple(Case(connections, jobs) for jobs in (1, BATCH) for connections in 
 async def run(setting: Setting) -> Finding:
     """Alternate: pgbench, then the service, at each number of connections."""
     seconds = 1 if setting.quick else 5
-    bare: dict[int, list[float]] = {connections: [] for connections in CONNECTIONS}
-    ours: dict[str, list[float]] = {case.key: [] for case in CASES}
+    bare = {f"{name}_{connections}": Measured() for name in _SCRIPTS for connections in CONNECTIONS}
+    ours = {case.key: Measured() for case in CASES}
     for _ in range(ROUNDS):
         async with setting.database() as place:
             async with await Database.open(place.dsn) as db:
                 await db.execute(_PLAIN)
                 key = (await create_key(db, place.owner.project_id, "bench")).key
                 for connections in CONNECTIONS:
-                    bare[connections].append(await _pgbench(setting, place, connections, seconds))
+                    for name in _SCRIPTS:
+                        await _pgbench(setting, place, name, connections, seconds, bare[f"{name}_{connections}"])
                     for case in (case for case in CASES if case.connections == connections):
-                        ours[case.key].append(await _created(setting, place, db, key, case, seconds))
+                        await _created(setting, place, db, key, case, seconds, ours[case.key])
     return _finding(seconds, bare, ours)
 
 
-async def _pgbench(setting: Setting, place: Place, clients: int, seconds: int) -> float:
-    """Rows a second: one prepared INSERT a transaction."""
-    script = setting.file("insert.sql")
-    script.write_text(" ".join(_INSERT.split()) + "\n")
+async def _pgbench(setting: Setting, place: Place, name: str, clients: int, seconds: int, into: Measured) -> None:
+    """One prepared statement a transaction."""
+    script = setting.file("statement.sql")
+    script.write_text(" ".join(_SCRIPTS[name].format(**_stored(place.owner)).split()) + "\n")
+    cpu_s = cpu_seconds(setting.server_pid)
     process = await asyncio.create_subprocess_exec(
         str(find_binaries().program("pgbench")),
         *("--no-vacuum", "--protocol=prepared", f"--client={clients}", f"--jobs={min(2, clients)}"),
@@ -80,10 +112,26 @@ async def _pgbench(setting: Setting, place: Place, clients: int, seconds: int) -
     found = _TPS.search(out.decode())
     if process.returncode != 0 or found is None:
         raise RuntimeError(f"pgbench failed: {out.decode()[-2000:]}")
-    return float(found[1])
+    rate = float(found[1])
+    into.rates.append(rate)
+    into.server_us.append((cpu_seconds(setting.server_pid) - cpu_s) * 1e6 / (rate * seconds))
 
 
-async def _created(setting: Setting, place: Place, db: Database, key: str, case: Case, seconds: int) -> float:
+def _stored(owner: Owner) -> dict[str, Any]:
+    """What a job of the clients is when it is stored, for the scripts."""
+    payload = {"url": _TARGET, "method": "POST", "headers": [["Content-Type", "application/json"]]}
+    job = sealed_job(Keyring.parse(new_key()), owner, NewJob("http", payload, _BODY))
+    return {
+        "account": owner.account_id,
+        "project": owner.project_id,
+        "payload": json.dumps(job.payload),
+        "body": f"\\x{(job.body or b'').hex()}",
+    }
+
+
+async def _created(
+    setting: Setting, place: Place, db: Database, key: str, case: Case, seconds: int, into: Measured
+) -> None:
     """Jobs acknowledged a second; each of them must be there."""
     before = (await conservation(db)).jobs
     ready, said = setting.file("port"), setting.file("said")
@@ -97,39 +145,61 @@ async def _created(setting: Setting, place: Place, db: Database, key: str, case:
             "seconds": seconds,
             "said": str(said),
         }
+        cpu_s = cpu_seconds(api.pid), cpu_seconds(setting.server_pid)
         async with child("bench.ingest_process", told, setting.file("ingest.log")) as clients:
             await clients.ended(seconds + 60)
-    acknowledged, took_s = json.loads(Path(said).read_text())
+        used_s = cpu_seconds(api.pid) - cpu_s[0], cpu_seconds(setting.server_pid) - cpu_s[1]
+    acknowledged, took_s, client_s = json.loads(Path(said).read_text())
     ledger = await conservation(db)
     assert ledger.holds, f"the ledger does not add up: {ledger.faults}"
     assert ledger.jobs - before == acknowledged, f"{acknowledged} were acknowledged, {ledger.jobs - before} are there"
-    return float(acknowledged / took_s)
+    into.rates.append(acknowledged / took_s)
+    for spent_s, us in zip((*used_s, client_s), (into.api_us, into.server_us, into.client_us), strict=True):
+        us.append(spent_s * 1e6 / acknowledged)
 
 
-def _finding(seconds: int, bare: dict[int, list[float]], ours: dict[str, list[float]]) -> Finding:
-    shares = {case.key: ratio(ours[case.key], bare[case.connections]) for case in CASES}
-    figures: dict[str, Spread | float] = {
-        **{f"pgbench_{n}": Spread.of(rates) for n, rates in bare.items()},
-        **{case.key: Spread.of(ours[case.key]) for case in CASES},
-        **{f"{case.key}_share": shares[case.key] for case in CASES},
+def _finding(seconds: int, bare: dict[str, Measured], ours: dict[str, Measured]) -> Finding:
+    shares = {
+        f"{case.key}_of_{name}": ratio(ours[case.key].rates, bare[f"{name}_{case.connections}"].rates)
+        for case in CASES
+        for name in _SCRIPTS
     }
-    rows = [Row(f"pgbench, {n} connections", f"{Spread.of(rates).shown()} rows/s") for n, rates in bare.items()]
+    figures: dict[str, Spread | float] = {f"{key}_share": share for key, share in shares.items()}
+    for key, measured in {**{f"pgbench_{key}": found for key, found in bare.items()}, **ours}.items():
+        figures[key] = Spread.of(measured.rates)
+        for part in ("api_us", "server_us", "client_us"):
+            if getattr(measured, part):
+                figures[f"{key}_{part}"] = Spread.of(getattr(measured, part))
+    rows = [
+        Row(f"pgbench, {key.replace('_', ', ')} connections", f"{_shown(found)} rows/s") for key, found in bare.items()
+    ]
     rows += [
         Row(
-            f"{'one job' if case.jobs == 1 else f'{case.jobs} jobs'} a request, {case.connections} connections",
-            f"{Spread.of(ours[case.key]).shown()} jobs/s, {shares[case.key].shown(2)} of pgbench",
+            case.shown,
+            f"{_shown(ours[case.key])} jobs/s: {shares[f'{case.key}_of_enqueue'].shown(2)} of the same statement,"
+            f" {shares[f'{case.key}_of_insert'].shown(2)} of the bare INSERT",
         )
         for case in CASES
     ]
     return Finding(
         program="ingest",
         measured=f"Jobs created a second over HTTP by one API process, sealed, every acknowledged one found in the"
-        f" database afterwards; beside pgbench (one prepared INSERT of such a row a transaction); {seconds} s each,"
+        f" database afterwards; beside pgbench (the same statement with one job a transaction, prepared; and the bare"
+        f" INSERT of such a row); clients, API and PostgreSQL share the machine's cores; {seconds} s each,"
         f" {ROUNDS} rounds, alternated.",
         rows=rows,
-        rounds=[{"system": f"pgbench_{n}", "rates": rates} for n, rates in bare.items()]
-        + [{"system": key, "rates": rates} for key, rates in ours.items()],
+        rounds=[
+            {"system": key, "rates": measured.rates, "server_us": measured.server_us, "api_us": measured.api_us}
+            for key, measured in {**{f"pgbench_{key}": found for key, found in bare.items()}, **ours}.items()
+        ],
         figures=figures,
-        goal=f"with 64 connections and one job a request at least {GOAL:.0%} of pgbench",
-        met=shares["single_64"].median >= GOAL,
+        goal=f"with 64 connections and one job a request at least {GOAL:.0%} of pgbench with the same statement",
+        met=shares["single_64_of_enqueue"].median >= GOAL,
     )
+
+
+def _shown(measured: Measured) -> str:
+    """Rates, and where the CPU went."""
+    parts = {"API": measured.api_us, "PostgreSQL": measured.server_us, "clients": measured.client_us}
+    spent = ", ".join(f"{name} {Spread.of(us).median:,.0f}" for name, us in parts.items() if us)
+    return f"{Spread.of(measured.rates).shown()} (CPU µs each: {spent})"

@@ -60,7 +60,11 @@ async def test_concurrent_creates_share_statements(database_url: str, policy: Eg
         held = holder.transaction()
         await held.start()
         await holder.execute("lock table duly.job in exclusive mode")
-        posts = [asyncio.create_task(api.create(json={"n": n})) for n in range(100)]
+        posts = [asyncio.create_task(api.create(json={"n": 0}))]
+        async with until(lambda: database.enqueues == 1):
+            posts.append(asyncio.create_task(api.create(json={"n": 1})))
+        async with until(lambda: database.enqueues == 2):
+            posts += [asyncio.create_task(api.create(json={"n": n})) for n in range(2, 100)]
         async with until(lambda: app.state.services.creator.waiting == 98):
             assert database.enqueues == 2
             assert not any(post.done() for post in posts)

@@ -34,12 +34,20 @@ def made(statements: Statements, **bounds: int) -> Coalescer[str, str]:
     return Coalescer(statements.run, weigh=len, key=lambda item: item, bounds=Bounds(**bounds))
 
 
+async def submitted(statements: Statements, coalescer: Coalescer[str, str], *texts: str) -> list[asyncio.Task[str]]:
+    """Handed over one after the other, each when nothing else is ready to run."""
+    callers = []
+    for text in texts:
+        callers.append(asyncio.create_task(coalescer.submit(text)))
+        await statements.settle_down()
+    return callers
+
+
 async def test_idle_goes_at_once_and_busy_gathers() -> None:
     """One alone is sent alone; what comes while two are in flight goes in one."""
     statements = Statements()
     coalescer = made(statements)
-    callers = [asyncio.create_task(coalescer.submit(f"job{n}")) for n in range(10)]
-    await statements.settle_down()
+    callers = await submitted(statements, coalescer, *(f"job{n}" for n in range(10)))
     assert statements.batches == [["job0"], ["job1"]]
     statements.gates[1].set_result(None)
     await statements.settle_down()
@@ -51,12 +59,38 @@ async def test_idle_goes_at_once_and_busy_gathers() -> None:
     await coalescer.close()
 
 
+async def test_what_arrives_together_goes_together() -> None:
+    """Those who are ready at the same moment share a statement, also when nothing is in flight."""
+    statements = Statements()
+    coalescer = made(statements)
+    callers = [asyncio.create_task(coalescer.submit(f"job{n}")) for n in range(3)]
+    await statements.settle_down()
+    assert statements.batches == [["job0", "job1", "job2"]]
+    statements.gates[0].set_result(None)
+    assert await asyncio.gather(*callers) == ["JOB0", "JOB1", "JOB2"]
+
+
+async def test_closing_leaves_nobody_behind() -> None:
+    """What was handed over in the very moment of the end is sent and answered."""
+    statements = Statements()
+    coalescer = made(statements)
+    caller = asyncio.create_task(coalescer.submit("last"))
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(coalescer.close())
+    await statements.settle_down()
+    assert not closing.done()
+    statements.gates[0].set_result(None)
+    await closing
+    assert await caller == "LAST"
+    assert statements.batches == [["last"]]
+
+
 async def test_bounds() -> None:
     """A batch has so many items, so much weight, and each key once."""
     statements = Statements()
     coalescer = made(statements, in_flight=1, items=3, weight=8)
     texts = ["a", "b", "b", "c", "d", "123456789", "e" * 8]
-    callers = [asyncio.create_task(coalescer.submit(text)) for text in texts]
+    callers = await submitted(statements, coalescer, *texts)
     for n in range(5):
         await statements.settle_down()
         statements.gates[n].set_result(None)
@@ -68,8 +102,7 @@ async def test_each_gets_its_own_answer() -> None:
     """A bad item fails for itself."""
     statements = Statements()
     coalescer = made(statements, in_flight=1)
-    first, bad, good = (asyncio.create_task(coalescer.submit(text)) for text in ("first", "bad", "good"))
-    await statements.settle_down()
+    first, bad, good = await submitted(statements, coalescer, "first", "bad", "good")
     statements.gates[0].set_result(None)
     await statements.settle_down()
     statements.gates[1].set_result(None)
@@ -83,8 +116,7 @@ async def test_a_failed_statement_fails_all_in_it() -> None:
     """And the next one goes on."""
     statements = Statements()
     coalescer = made(statements, in_flight=1)
-    one, two, three = (asyncio.create_task(coalescer.submit(text)) for text in ("one", "two", "three"))
-    await statements.settle_down()
+    one, two, three = await submitted(statements, coalescer, "one", "two", "three")
     statements.gates[0].set_result(None)
     await statements.settle_down()
     statements.gates[1].set_exception(DatabaseUnavailableError("gone"))
@@ -102,8 +134,7 @@ async def test_cancelled_callers_break_nothing() -> None:
     """Cancelled while waiting: not sent. Cancelled while in flight: finished without the caller."""
     statements = Statements()
     coalescer = made(statements, in_flight=1)
-    flying, waiting, other = (asyncio.create_task(coalescer.submit(text)) for text in ("flying", "waiting", "other"))
-    await statements.settle_down()
+    flying, waiting, other = await submitted(statements, coalescer, "flying", "waiting", "other")
     flying.cancel()
     waiting.cancel()
     await statements.settle_down()
@@ -121,8 +152,7 @@ async def test_too_much_waiting_is_refused() -> None:
     """The queue in memory has an end; what is refused was not taken."""
     statements = Statements()
     coalescer = made(statements, in_flight=1, waiting=10)
-    callers = [asyncio.create_task(coalescer.submit(text)) for text in ("flying", "12345678")]
-    await statements.settle_down()
+    callers = await submitted(statements, coalescer, "flying", "12345678")
     with pytest.raises(DatabaseUnavailableError):
         await coalescer.submit("123")
     for n in range(2):

@@ -33,6 +33,7 @@ from duly.api import (
 )
 from duly.api.batch import BatchInput
 from duly.api.bulk import BulkInput
+from duly.api.direct import Direct
 from duly.api.documents import ProblemDocument
 from duly.api.inputs import ChangeInput, JobInput
 from duly.api.problems import install_problems
@@ -135,8 +136,10 @@ def routed_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] 
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # ours is `duly.observe`, around the whole
         lifespan=lifespan,
     )
+    app.add_middleware(Direct)
     app.add_middleware(RateHeaders)
     for part in _ROUTES:
         app.include_router(part.router)

@@ -19,21 +19,24 @@ _bearer = HTTPBearer(auto_error=False, bearerFormat="duly_…", description="an 
 
 
 def require(scope: Scope) -> Callable[..., Awaitable[Principal]]:
-    """A dependency that gives the caller, or ends the request: 401 without a living key, 403 without the scope or for a
-    disabled account, 429 beyond the account's request rate.
-    """
+    """A dependency that gives the caller, or ends the request, as `authorized` does."""
 
     async def caller(request: Request, _: Annotated[object, Depends(_bearer)]) -> Principal:
-        principal = await _authenticated(request)
-        if principal.disabled:
-            raise Problem(
-                403, "account-disabled", "The account is disabled", "the account is disabled: ask its operator"
-            )
-        count_call(request, principal)
-        check_scope(principal, scope)
-        return principal
+        return await authorized(request, scope)
 
     return caller
+
+
+async def authorized(request: Request, scope: Scope) -> Principal:
+    """The caller, its call counted. Raises Problem 401 without a living key, 403 without the scope or for a disabled
+    account; OverLimitError beyond the account's request rate.
+    """
+    principal = await _authenticated(request)
+    if principal.disabled:
+        raise Problem(403, "account-disabled", "The account is disabled", "the account is disabled: ask its operator")
+    count_call(request, principal)
+    check_scope(principal, scope)
+    return principal
 
 
 async def require_operator(caller: Annotated[Principal, Depends(require("admin"))]) -> Principal:

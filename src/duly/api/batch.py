@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from duly.api.admission import create_all_within_limits
-from duly.api.answers import HEADERS, body_of, problem_answers
+from duly.api.answers import HEADERS, JsonAnswer, body_of, problem_answers
 from duly.api.auth import Writer
 from duly.api.creation import read_job
 from duly.api.documents import BatchDocument
@@ -61,7 +61,7 @@ async def create_jobs(request: Request, caller: Writer, services: ServicesHere) 
             {"id": str(answer.other if answer.result == "kept" else answer.job_id), "result": answer.result}
             for answer in enqueued
         ]
-        return JSONResponse({"data": data}, 200, HEADERS)
+        return JsonAnswer({"data": data}, 200, HEADERS)
 
     return await once(request, services, caller, text, act)
 

@@ -25,7 +25,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._await_head()
+        self._begin_head()
+        self._time_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -39,10 +40,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_LIMIT_BYTES:
                 self._refuse(b"431 Request Header Fields Too Large", b"the head of the request is larger than 64 KB")
+            elif self._timer is None and not self._refused:
+                self._time_head()  # most heads are whole in one read, and need no timer
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._await_head()
+        self._begin_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._refused:
@@ -68,12 +71,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if not self._refused:
             super().on_message_complete()
 
-    def _await_head(self) -> None:
+    def _begin_head(self) -> None:
         self._stop_timer()
         self._in_head = True
         self._refused = False
         self._head_bytes = 0
         self._fields = 0
+
+    def _time_head(self) -> None:
         self._timer = self.loop.call_later(HEAD_TIME_LIMIT_S, self._too_slow)
 
     def _too_slow(self) -> None:

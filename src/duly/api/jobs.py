@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from duly.api.admission import create_within_limits
-from duly.api.answers import HEADERS, body_of, problem_answers
+from duly.api.answers import HEADERS, JsonAnswer, body_of, problem_answers
 from duly.api.auth import Reader, Writer, check_scope
 from duly.api.creation import read_job
 from duly.api.documents import AttemptDocument, AttemptListDocument, JobDocument, JobListDocument
@@ -280,7 +280,7 @@ async def answer_created(services: Services, caller: Principal, job: NewJob, ses
     if enqueued.result == "repeated":
         headers["idempotency-replayed"] = "true"
     stored = await _stored(services, owner, job, enqueued, session)
-    return JSONResponse(job_json(stored), 201, headers)
+    return JsonAnswer(job_json(stored), 201, headers)
 
 
 async def _stored(services: Services, owner: Owner, job: NewJob, enqueued: Created, session: Session | None) -> JobView:

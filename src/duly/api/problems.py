@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -113,6 +113,13 @@ def install_problems(app: FastAPI, retry_after_s: int) -> None:
     app.add_exception_handler(SchemaError, unavailable)
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
+
+
+def answer_to(request: Request, error: Exception) -> Response | None:
+    """The problem that the request's application makes of an error; None for one that is a fault of ours."""
+    handlers: Mapping[object, Callable[[Request, Exception], Response]] = request.app.exception_handlers
+    kind = next((kind for kind in type(error).__mro__ if kind in handlers and kind is not Exception), None)
+    return None if kind is None else handlers[kind](request, error)
 
 
 def _from_problem(_: Request, error: Exception) -> JSONResponse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from email.message import Message
+from functools import lru_cache
 
 from fastapi import Request
 
@@ -15,6 +16,7 @@ _CLOSE = {"connection": "close"}  # the rest of the body stays unread
 # A client that still sends when the connection closes sees a reset instead of the answer. So what is too long is read
 # on for a while, and kept nowhere.
 _DISCARDED_BYTES = 16 * 1024 * 1024
+_REMEMBERED_LENGTH = 200
 
 
 async def read_text(request: Request, settings: ApiSettings, limit_bytes: int | None = None) -> str:
@@ -35,15 +37,25 @@ def _check_media_type(request: Request) -> None:
     content_type = request.headers.get("content-type")
     if not content_type:
         return
+    fault = _remembered_fault(content_type) if len(content_type) <= _REMEMBERED_LENGTH else _fault_of(content_type)
+    if fault is not None:
+        raise _unsupported(fault)
+
+
+def _fault_of(content_type: str) -> str | None:
     parsed = Message()
     parsed["content-type"] = content_type
     media_type = parsed.get_content_type()
     if media_type != "application/json" and not (
         media_type.startswith("application/") and media_type.endswith("+json")
     ):
-        raise _unsupported("the body must be JSON: send it with Content-Type: application/json")
+        return "the body must be JSON: send it with Content-Type: application/json"
     if str(parsed.get_param("charset", "utf-8")).lower() not in ("utf-8", "utf8"):
-        raise _unsupported("JSON is UTF-8 (RFC 8259): send it so, and leave the charset out")
+        return "JSON is UTF-8 (RFC 8259): send it so, and leave the charset out"
+    return None
+
+
+_remembered_fault = lru_cache(maxsize=256)(_fault_of)  # the same few come again
 
 
 async def _read_bytes(request: Request, settings: ApiSettings, limit: int) -> bytes:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from duly.model import Backoff, RetryPolicy, Unique
@@ -54,7 +56,7 @@ def job_json(job: JobView) -> dict[str, Any]:
         "finished_at": _moment(job.finished_at),
         "attempts": job.attempts,
         "max_attempts": job.max_attempts,
-        "retry_plan": [_seconds(delay) for delay in retry_plan(job)],
+        "retry_plan": _all_seconds(retry_plan(job)),
         "last_outcome": job.last_outcome,
         "last_status_code": job.last_status_code,
         "last_error": job.last_error,
@@ -153,7 +155,15 @@ def queue_json(name: str, settings: QueueSettings) -> dict[str, Any]:
     }
 
 
-def _retry_json(retry: RetryPolicy) -> dict[str, Any]:
+@lru_cache(maxsize=1024)
+def _all_seconds(durations: tuple[timedelta, ...]) -> Sequence[int | float]:
+    """Remembered, as most jobs have the same plan."""
+    return [_seconds(duration) for duration in durations]
+
+
+@lru_cache(maxsize=1024)
+def _retry_json(retry: RetryPolicy) -> Mapping[str, Any]:
+    """Remembered, as most jobs have the same policy."""
     return {
         "max_attempts": retry.max_attempts,
         "backoff": _backoff_json(retry.backoff),

@@ -17,6 +17,7 @@ from duly.model.storable import storable_text
 from duly.service.faults import Fault
 
 _SPACE = re.compile(r"[ \t\n\r]*")
+_SPACES = frozenset(" \t\n\r")
 _SUSPECT_ESCAPE = re.compile(r"\\u(?:d[89a-f]|0000)", re.IGNORECASE)
 _POINTER_LIMIT = 200
 _DEPTH_LIMIT = 100  # what reads, renders and stores a value later may recurse
@@ -117,31 +118,31 @@ class _Reader:
 
     def members(self) -> Iterator[tuple[str, Member, bool]]:
         """Name, member, and whether something in it needs a closer look."""
-        at = self._after_space(0)
+        at = _after_space(self._text, 0)
         if self._text[at : at + 1] != "{":
             raise MalformedJsonError("the body must be one JSON object")
-        at = self._after_space(at + 1)
+        at = _after_space(self._text, at + 1)
         while self._text[at : at + 1] != "}":
             if self._text[at : at + 1] != '"':
                 raise self._malformed(at, "expecting a member name in double quotes")
             name_at, bad_before = at, self._bad
             name, at = self._value(at)
-            at = self._after_space(at)
+            at = _after_space(self._text, at)
             if self._text[at : at + 1] != ":":
                 raise self._malformed(at, "expecting ':'")
-            start = self._after_space(at + 1)
+            start = _after_space(self._text, at + 1)
             value, end = self._value(start)
             suspect = self._bad > bad_before or _SUSPECT_ESCAPE.search(self._text, name_at, end) is not None
             yield name, Member(value, self._text[start:end]), suspect
-            at = self._after_space(end)
+            at = _after_space(self._text, end)
             if self._text[at : at + 1] == ",":
-                at = self._after_space(at + 1)
+                at = _after_space(self._text, at + 1)
                 if self._text[at : at + 1] != "}":
                     continue
             elif self._text[at : at + 1] == "}":
                 break
             raise self._malformed(at, "expecting ',' or '}' after a member, and no comma after the last")
-        at = self._after_space(at + 1)
+        at = _after_space(self._text, at + 1)
         if at != len(self._text):
             raise self._malformed(at, "expecting nothing after the object")
 
@@ -160,9 +161,6 @@ class _Reader:
             raise self._malformed(at, _TOO_DEEP) from None
         except ValueError:
             raise self._malformed(at, "a number with too many digits") from None
-
-    def _after_space(self, at: int) -> int:
-        return _after_space(self._text, at)
 
     def _malformed(self, at: int, why: str) -> MalformedJsonError:
         line = self._text.count("\n", 0, at) + 1
@@ -192,6 +190,8 @@ class _Reader:
 
 
 def _after_space(text: str, at: int) -> int:
+    if text[at : at + 1] not in _SPACES:
+        return at
     found = _SPACE.match(text, at)
     return found.end() if found else at
 

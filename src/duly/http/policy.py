@@ -7,7 +7,7 @@ others only through an allow entry for their range or for the exact name. Deny w
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from duly.http.addresses import NEVER_OPENED, Address, AddressClass, Network, kind_of
@@ -20,6 +20,9 @@ from duly.model.errors import InvalidInputError
 ALLOW_SETTING = "DULY_EGRESS_ALLOW"
 DENY_SETTING = "DULY_EGRESS_DENY"
 PORTS_SETTING = "DULY_EGRESS_PORTS"
+
+_REMEMBERED = 4096
+_REMEMBERED_LENGTH = 512
 
 LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
@@ -73,6 +76,7 @@ class EgressPolicy:
     deny_hosts: frozenset[str] = frozenset()
     ports: frozenset[int] = frozenset()
     own: frozenset[tuple[Address, int | None]] = frozenset()
+    _passed: set[Target] = field(default_factory=set, init=False, compare=False, repr=False)
 
     @classmethod
     def parse(
@@ -106,12 +110,23 @@ class EgressPolicy:
 
     def check_target(self, target: Target) -> None:
         """Raise TargetNotAllowedError unless the target may be asked for: its port, its name, or its literal
-        address."""
+        address.
+
+        The rules never change, so what passed lately is remembered: the same targets come again, at each create and at
+        each delivery.
+        """
+        if target in self._passed:
+            return
         if target.is_literal:
             self._check_literal(ip_address(target.host), target.port)
+        else:
+            self._check_port(target.port)
+            self._check_name(target.host)
+        if len(target.path_and_query) > _REMEMBERED_LENGTH:
             return
-        self._check_port(target.port)
-        self._check_name(target.host)
+        if len(self._passed) >= _REMEMBERED:
+            self._passed.clear()
+        self._passed.add(target)
 
     def check_address(self, address: Address, port: int, host: str) -> None:
         """Raise TargetNotAllowedError unless this very address may be dialled for `host`. The message never names

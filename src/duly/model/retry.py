@@ -10,6 +10,7 @@ import math
 import random
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 BackoffKind = Literal["exponential", "linear", "fixed", "steps"]
@@ -99,7 +100,9 @@ class RetryPolicy:
 
         `max_attempts` is a column of its own and left out.
         """
-        default = RetryPolicy()
+        default = _DEFAULT
+        if self.backoff == default.backoff and self.max_age == default.max_age and self.on == default.on:
+            return None
         stored: dict[str, Any] = {}
         if self.backoff != default.backoff:
             stored["backoff"] = self.backoff.to_json()
@@ -107,7 +110,7 @@ class RetryPolicy:
             stored["max_age"] = self.max_age.total_seconds()
         if self.on != default.on:
             stored["on"] = self.on if isinstance(self.on, str) else list(self.on)
-        return stored or None
+        return stored
 
     @classmethod
     def from_json(cls, stored: object, max_attempts: int) -> RetryPolicy:
@@ -130,7 +133,16 @@ class RetryPolicy:
         """The delays still to come (before jitter) after `failures` failed attempts, at most `attempts_left` of
         them.
         """
-        return tuple(self.backoff.ceiling(failures + k) for k in range(1, attempts_left + 1))
+        return _plan(self.backoff, failures, attempts_left)
+
+
+_DEFAULT = RetryPolicy()
+
+
+@lru_cache(maxsize=1024)
+def _plan(backoff: Backoff, failures: int, attempts_left: int) -> tuple[timedelta, ...]:
+    """Remembered: every job that is shown needs one, and most have the same."""
+    return tuple(backoff.ceiling(failures + k) for k in range(1, attempts_left + 1))
 
 
 def _read_backoff(stored: object) -> Backoff:

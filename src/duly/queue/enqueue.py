@@ -6,12 +6,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 from uuid import UUID
 
 from duly.model.jobs import NewJob
 from duly.queue.database import Executor
 
+Value = TypeVar("Value")
+
+_ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _ENQUEUE = """
     select place, result, stored_at, other
     from duly.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
@@ -68,23 +71,23 @@ async def enqueue(
         [owner.project_id for owner in owners],
         [job.queue for job in jobs],
         [job.kind for job in jobs],
-        [job.concurrency_key for job in jobs],
+        _column([job.concurrency_key for job in jobs]),
         [job.priority for job in jobs],
-        [job.run_at for job in jobs],
-        [None if job.delay is None else job.delay.total_seconds() for job in jobs],
+        _column([job.run_at for job in jobs]),
+        _column([None if job.delay is None else job.delay.total_seconds() for job in jobs]),
         [job.retry.max_attempts for job in jobs],
         [job.timeout.total_seconds() for job in jobs],
-        [job.expires_at for job in jobs],
-        [_json(job.retry.to_json()) for job in jobs],
-        [_json(list(job.tags)) if job.tags else None for job in jobs],
-        [_json(job.metadata) for job in jobs],
-        [json.dumps(job.payload, ensure_ascii=False, allow_nan=False) for job in jobs],
-        [job.body for job in jobs],
+        _column([job.expires_at for job in jobs]),
+        _column([_json(job.retry.to_json()) for job in jobs]),
+        _column([_json(list(job.tags)) if job.tags else None for job in jobs]),
+        _column([_json(job.metadata) for job in jobs]),
+        [_ENCODE(job.payload) for job in jobs],
+        _column([job.body for job in jobs]),
         *_unique(jobs),
-        _callbacks([job.on_success for job in jobs]),
-        _callbacks([job.on_dead for job in jobs]),
+        _column([_json(job.on_success) for job in jobs]),
+        _column([_json(job.on_dead) for job in jobs]),
         None if patience is None else f"{patience // timedelta(milliseconds=1)}ms",
-        [job.replay_of for job in jobs] if any(job.replay_of for job in jobs) else [],
+        _column([job.replay_of for job in jobs]),
     )
     answers: list[Any] = [None] * len(jobs)
     for row in rows:
@@ -104,10 +107,10 @@ def _unique(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None],
     )
 
 
-def _callbacks(payloads: Sequence[Any]) -> list[str | None]:
-    """Nothing at all if no job has one: most have none, and a column of nulls is work for nothing."""
-    return [_json(payload) for payload in payloads] if any(payload is not None for payload in payloads) else []
+def _column(values: list[Value]) -> list[Value]:
+    """Nothing at all if no job has a value: `unnest` makes the same of it, and nulls would be work for nothing."""
+    return values if any(value is not None for value in values) else []
 
 
 def _json(value: Any) -> str | None:
-    return None if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return None if value is None else _ENCODE(value)

@@ -1,6 +1,7 @@
 """Many callers, few statements: what waits while one statement is in flight goes together in the next.
 
-Nothing waits on a timer: an idle coalescer sends at once, a busy one gathers only as long as the database takes anyway.
+Nothing waits on a timer: an idle coalescer sends once those who are ready to run have run, so that what arrived at the
+same moment goes together; a busy one gathers only as long as the database takes anyway.
 """
 
 from __future__ import annotations
@@ -58,16 +59,20 @@ class Coalescer(Generic[Item, Result]):
         self._waiting: deque[_Waiting[Item, Result]] = deque()
         self._waiting_weight = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._about_to_send = False
 
     async def submit(self, item: Item) -> Result:
         """Send the item and await its own result. Raises DatabaseUnavailableError at once when too much is waiting."""
         weight = self._weigh(item)
         if self._waiting and self._waiting_weight + weight > self._bounds.waiting:
             raise DatabaseUnavailableError("too many requests are waiting for the database: try again in a moment")
-        entry = _Waiting[Item, Result](item, weight, self._key(item), asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        entry: _Waiting[Item, Result] = _Waiting(item, weight, self._key(item), loop.create_future())
         self._waiting.append(entry)
         self._waiting_weight += weight
-        self._send()
+        if not self._about_to_send and len(self._tasks) < self._bounds.in_flight:
+            self._about_to_send = True
+            loop.call_soon(self._send)
         answer = await entry.answer
         if isinstance(answer, BaseException):
             raise answer
@@ -80,10 +85,12 @@ class Coalescer(Generic[Item, Result]):
 
     async def close(self) -> None:
         """Wait until everything that was submitted has its answer."""
+        self._send()
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     def _send(self) -> None:
+        self._about_to_send = False
         while len(self._tasks) < self._bounds.in_flight and (batch := self._take()):
             task = asyncio.create_task(self._answer(batch))
             self._tasks.add(task)

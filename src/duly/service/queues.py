@@ -18,6 +18,7 @@ REMEMBERED_FOR = timedelta(seconds=1)
 RATE_MOST = 1_000_000
 RATE_LONGEST = timedelta(days=1)
 _MOST = 10_000
+_NOTHING = JobDefaults()
 _RATE = re.compile(r"(\d{1,9})/(\S+)", re.ASCII)
 _FORM = 'must be {"limit": 100, "per": "1s"}, or the same as a string, "100/1s"'
 
@@ -51,10 +52,11 @@ class QueueDefaults:
         self._known: dict[tuple[int, str], tuple[float, asyncio.Future[JobDefaults]]] = {}
 
     async def applied(self, owner: Owner, job: NewJob) -> NewJob:
-        """The job with what it left to its queue filled in."""
+        """The job with what it left to its queue filled in; the job itself if the queue gives nothing."""
         if not job.inherits:
             return job
-        return (await self._of(owner.project_id, job.queue)).applied(job)
+        defaults = await self._of(owner.project_id, job.queue)
+        return job if defaults == _NOTHING else defaults.applied(job)
 
     def forget(self, owner: Owner, queue: str) -> None:
         """Look again next time: this process has just changed it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
@@ -81,6 +82,30 @@ def test_deny_wins_over_everything() -> None:
     assert not _dials(policy, "8.8.8.8")
     assert not _dials(policy, "10.2.0.1", host="svc.corp")
     assert not _allows(policy, "http://svc.corp/")
+
+
+def test_what_passed_is_remembered_and_nothing_else() -> None:
+    """A target that passed passes again; one that differs from it in anything is looked at for itself."""
+    policy = EgressPolicy.parse(deny=["8.8.4.4"])
+    for _ in range(2):
+        for url in ("http://example.com/a", "http://8.8.8.8/a", "https://example.com/" + "a" * 600):
+            policy.check_target(parse_target(url))
+        for url in ("http://example.com:22/a", "http://8.8.4.4/a", "http://8.8.8.8:22/a", "http://db/a"):
+            with pytest.raises(TargetNotAllowedError):
+                policy.check_target(parse_target(url))
+    stricter = replace(policy, deny_hosts=frozenset({"example.com"}))
+    assert stricter != policy
+    with pytest.raises(TargetNotAllowedError):
+        stricter.check_target(parse_target("http://example.com/a"))
+    assert EgressPolicy.parse(deny=["8.8.4.4"]) == policy
+
+
+def test_memory_of_targets_has_an_end() -> None:
+    """Whatever URLs come, a few thousand are remembered."""
+    policy = EgressPolicy()
+    for n in range(10_000):
+        policy.check_target(parse_target(f"http://example.com/{n}"))
+    assert len(policy._passed) <= 4096
 
 
 def test_exact_names_only() -> None:
