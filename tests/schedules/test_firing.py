@@ -86,7 +86,7 @@ async def test_no_storm(stage: Stage) -> None:
 
 async def test_the_job_of_a_fire(stage: Stage) -> None:
     """Due at its fire, sealed at rest, with the id that the fire gives it; a late one loses nothing of its age."""
-    schedule = await stage.schedule(ago=timedelta(days=2), cron="0 0 * * *", made_of=template(tags=("a",)))
+    schedule = await stage.schedule(every=timedelta(days=2), ago=timedelta(days=3), made_of=template(tags=("a",)))
     await stage.fire()
     [job] = await stage.jobs()
     fires = await stage.fires(schedule)
