@@ -36,7 +36,7 @@ async def test_queues_show_limits_and_pauses(database: Database, api: Api, worke
     assert "open open 1" in text
     assert "full at its limit 0 – 1 1 1 none –" in text
     assert "paused paused 0 – 0 none none none –" in text
-    assert "whole open 0 – 0 20 1 100 / 1m 10s 5 attempts steps 2h in all their own codes" in text
+    assert "whole open 0 – 0 20 1 100 / 1m 10s each · 5 attempts · steps backoff · 2h in all · on 404, 5xx" in text
 
 
 async def test_a_form_sent_as_it_came_changes_nothing(database: Database, api: Api, visitor: Visitor) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit
 
 from markupsafe import Markup
 
+from duly.model import JobDefaults
 from duly.service.durations import show_duration
 
 SAID: Final = {
@@ -94,6 +95,18 @@ def age(duration: timedelta | float | None) -> str:
 def short(duration: timedelta | None) -> str:
     """A duration as people write it into a form: 15m, 1h30m; nothing for none."""
     return "" if duration is None else show_duration(duration)
+
+
+def defaults(given: JobDefaults) -> str:
+    """What a queue gives its new jobs, in a line."""
+    parts = [
+        f"{show_duration(given.timeout)} each" if given.timeout else "",
+        f"{given.max_attempts} attempts" if given.max_attempts else "",
+        f"{given.backoff.kind} backoff" if given.backoff else "",
+        f"{show_duration(given.max_age)} in all" if given.max_age else "",
+        f"on {given.on if isinstance(given.on, str) else ', '.join(map(str, given.on))}" if given.on else "",
+    ]
+    return " · ".join(filter(None, parts)) or "–"
 
 
 def size(number_bytes: int) -> str:
@@ -189,4 +202,5 @@ FILTERS: Final = {
     "q": part_of_url,
     "short": short,
     "size": size,
+    "defaults": defaults,
 }

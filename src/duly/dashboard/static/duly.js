@@ -42,6 +42,9 @@
   setTimeout(loop, EVERY_MS);
   document.addEventListener("visibilitychange", refresh);
 
+  const nav = document.querySelector("nav"), here = document.querySelector("nav [aria-current]");
+  if (here) nav.scrollLeft = here.offsetLeft - nav.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2;
+
   document.querySelectorAll("[data-copy]").forEach((button) => {
     if (!navigator.clipboard) return;
     button.hidden = false;
