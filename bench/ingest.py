@@ -66,7 +66,7 @@ class Case:
 
 @dataclass(slots=True)
 class Measured:
-    """Of every round: rows or jobs a second, CPU µs of each by the API, by PostgreSQL and by the clients."""
+    """Of every round: rows or jobs a second; for jobs, CPU µs of each by the API, by PostgreSQL and by the clients."""
 
     rates: list[float] = field(default_factory=list)
     api_us: list[float] = field(default_factory=list)
@@ -99,7 +99,6 @@ async def _pgbench(setting: Setting, place: Place, name: str, clients: int, seco
     """One prepared statement a transaction."""
     script = setting.file("statement.sql")
     script.write_text(" ".join(_SCRIPTS[name].format(**_stored(place.owner)).split()) + "\n")
-    cpu_s = cpu_seconds(setting.server_pid)
     process = await asyncio.create_subprocess_exec(
         str(find_binaries().program("pgbench")),
         *("--no-vacuum", "--protocol=prepared", f"--client={clients}", f"--jobs={min(2, clients)}"),
@@ -112,9 +111,7 @@ async def _pgbench(setting: Setting, place: Place, name: str, clients: int, seco
     found = _TPS.search(out.decode())
     if process.returncode != 0 or found is None:
         raise RuntimeError(f"pgbench failed: {out.decode()[-2000:]}")
-    rate = float(found[1])
-    into.rates.append(rate)
-    into.server_us.append((cpu_seconds(setting.server_pid) - cpu_s) * 1e6 / (rate * seconds))
+    into.rates.append(float(found[1]))
 
 
 def _stored(owner: Owner) -> dict[str, Any]:
@@ -171,7 +168,11 @@ def _finding(seconds: int, bare: dict[str, Measured], ours: dict[str, Measured])
             if getattr(measured, part):
                 figures[f"{key}_{part}"] = Spread.of(getattr(measured, part))
     rows = [
-        Row(f"pgbench, {key.replace('_', ', ')} connections", f"{_shown(found)} rows/s") for key, found in bare.items()
+        Row(
+            f"pgbench, {key.replace('_', ', ')} connection{'' if key.endswith('_1') else 's'}",
+            f"{_shown(found)} rows/s",
+        )
+        for key, found in bare.items()
     ]
     rows += [
         Row(
@@ -199,7 +200,7 @@ def _finding(seconds: int, bare: dict[str, Measured], ours: dict[str, Measured])
 
 
 def _shown(measured: Measured) -> str:
-    """Rates, and where the CPU went."""
+    """Rates, and where the CPU went if that was asked."""
     parts = {"API": measured.api_us, "PostgreSQL": measured.server_us, "clients": measured.client_us}
     spent = ", ".join(f"{name} {Spread.of(us).median:,.0f}" for name, us in parts.items() if us)
-    return f"{Spread.of(measured.rates).shown()} (CPU µs each: {spent})"
+    return Spread.of(measured.rates).shown() + (f" (CPU µs each: {spent})" if spent else "")
