@@ -22,7 +22,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from duly import __version__
 from duly.http.breaker import host_of
 from duly.model import ClaimedJob, Hold, NewJob, Outcome, Success
-from duly.observe.requests import Application, Receive, Scope, Send, method_of, route_of
+from duly.observe.routes import Application, Receive, Scope, Send, method_of, route_of
 
 _MOST_CHARACTERS = 512  # of one header: what a W3C tracestate may have
 _NAMES = ("traceparent", "tracestate")
