@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -26,6 +27,17 @@ class Collector:
 
     url: str = ""
     bodies: list[bytes] = field(default_factory=list)
+
+    def attempts(self) -> list[dict[str, str]]:
+        """The attributes of each span of an attempt, those that are text."""
+        return [
+            {attribute.key: attribute.value.string_value for attribute in span.attributes}
+            for body in self.bodies
+            for part in ExportTraceServiceRequest.FromString(body).resource_spans
+            for scope in part.scope_spans
+            for span in scope.spans
+            if span.name == "attempt"
+        ]
 
     def names(self) -> set[tuple[str, str]]:
         """Service and span."""
@@ -115,3 +127,48 @@ def test_a_collector_that_is_not_there_holds_nothing_up(database_url: str, start
     ended = up.stop()
     assert ended.code == 0
     assert "Traceback" not in ended.err
+
+
+TASKS = """
+import duly
+
+@duly.task
+def in_thread(trace: dict) -> int:
+    return 1
+
+@duly.task(run_in="process")
+def in_process() -> int:
+    return 1
+
+@duly.task(max_attempts=1)
+async def fails() -> None:
+    raise ValueError("canary-0d2f9")
+"""
+
+
+def test_attempts_of_tasks_are_spans(
+    database_url: str, start: Starter, collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever they run, however they end; an argument that looks like a trace is none, and none is told."""
+    (tmp_path / "traced_jobs.py").write_text(TASKS)
+    monkeypatch.chdir(tmp_path)
+    otlp = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
+    worker = start("worker", "--database-url", database_url, "--app", "traced_jobs", "--traces", **otlp)
+    theirs = {"trace": {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
+    for task, args in (("in_thread", theirs), ("in_process", {}), ("fails", {})):
+        sql(
+            database_url,
+            "select duly.enqueue_task($1, $2::jsonb, max_attempts => 1)",
+            f"traced_jobs.{task}",
+            json.dumps(args),
+        )
+    wait_until(lambda: sql(database_url, "select count(*) from duly.outcome") == [3], "every task has ended")
+    wait_until(lambda: len(collector.attempts()) == 3, "the spans are there")
+    told = {found["duly.kind"]: found for found in collector.attempts()}
+    assert set(told) == {f"task:traced_jobs.{task}" for task in ("in_thread", "in_process", "fails")}
+    assert told["task:traced_jobs.fails"]["error.type"] == "error"
+    assert told["task:traced_jobs.in_process"]["duly.outcome"] == "success"
+    assert worker.stop().code == 0
+    told_bytes = b"".join(collector.bodies)
+    assert CANARY.encode() not in told_bytes
+    assert bytes.fromhex("4bf92f3577b34da6a3ce929d0e0e4736") not in told_bytes

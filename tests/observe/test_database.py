@@ -14,6 +14,7 @@ from duly.model import Hold, Outcome, Success
 from duly.observe.breakers import BreakerMetrics
 from duly.observe.database import DatabaseMetrics
 from duly.queue import Database, breaker
+from duly.service import create_account, put_plan
 from duly.service.breaking import Breaker
 from observe.conftest import Value
 from support.engine import Engine
@@ -210,3 +211,26 @@ async def test_the_breaker_of_the_process_is_told(
     assert value("duly_breakers_known_open") == 1
     assert value("duly_deliveries_held_total") == 1
     assert value("duly_breaker_probes_total") == 0
+
+
+async def test_quotas_are_told_by_numbers_of_accounts(
+    database: Database, registry: CollectorRegistry, value: Value
+) -> None:
+    """By what applies, a plan's quota or an account's own; an account without one, or with one of 0, does not count."""
+    metrics = DatabaseMetrics(registry)
+    metrics.watch(database)
+    await put_plan(database, "small", {"monthly_quota": 10})
+    for name, plan, limits, taken in (
+        ("met", "small", {}, 10),
+        ("near", "small", {"monthly_quota": 100}, 85),
+        ("far", "small", {}, 1),
+        ("none", "small", {"monthly_quota": None}, 0),
+        ("closed", None, {"monthly_quota": 0}, 0),
+    ):
+        account = await create_account(database, name, plan=plan, limits=limits)
+        number = await database.fetchval("select id from duly.account where public_id = $1", account.id)
+        if taken:
+            await queue.take_quota(database, number, 100, taken, 0)
+    await metrics.refresh()
+    assert [value("duly_quota_accounts", use=use) for use in ("any", "near", "met")] == [3, 2, 1]
+    assert value("duly_quota_highest_ratio") == 1

@@ -15,7 +15,8 @@ from api.harness import Api, new_api
 from duly.api import ApiServer, ApiSettings, create_app
 from duly.dashboard import install_dashboard
 from duly.http import EgressPolicy
-from duly.observe.requests import Application, RequestMetrics
+from duly.observe.requests import RequestMetrics
+from duly.observe.routes import Application
 from duly.queue import Database
 from observe.conftest import Value
 from support.sessions import until_true

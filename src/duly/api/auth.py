@@ -80,6 +80,7 @@ async def _authenticated(request: Request) -> Principal:
     principal = await services_of(request).gatekeeper.authenticate(key)
     if principal is None:
         raise _unauthorized("the API key is unknown, expired or revoked", f'{_REALM}, error="invalid_token"')
+    request.state.caller = principal  # for the log
     return principal
 
 

@@ -10,6 +10,7 @@ from duly.api import ApiServer, ApiSettings, create_app
 from duly.cli.observing import NOTHING, Observed
 from duly.dashboard import install_dashboard
 from duly.http import EgressPolicy
+from duly.observe.request_log import logged
 from duly.queue import Database
 from duly.service import Keyring
 
@@ -22,7 +23,7 @@ async def serving(
     tracing, metrics = watched.tracing, watched.metrics
     api = create_app(db, policy, ApiSettings(), keyring=keyring, carry=None if tracing is None else tracing.carry)
     install_dashboard(api)
-    app: Any = api
+    app: Any = logged(api)
     if tracing is not None:
         app = tracing.around(app)
     if metrics is not None and metrics.requests is not None:
@@ -32,4 +33,5 @@ async def serving(
     try:
         yield bound
     finally:
+        api.state.services.ending.set()  # what goes on without end would hold the stop for its whole grace
         await server.stop()

@@ -6,7 +6,7 @@ The API is in `api_part`, so that a worker does not load it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -114,8 +114,8 @@ async def work(
         if settings.apps:
             limit = max(32, 4 * settings.serving.concurrency)
             runtime = await stack.enter_async_context(Runtime(settings.apps, db, stray_limit=limit))
-            handlers |= runtime.handlers()
-            process_handlers = runtime.process_handlers()
+            handlers |= _traced(runtime.handlers(), watched.tracing)
+            process_handlers = _traced(runtime.process_handlers(), watched.tracing)
             parts.append(partial(_until_unhealthy, runtime, draining))
         configs = [
             replace(config, observer=observer) for config in settings.serving.configs(handlers, process_handlers)
@@ -165,6 +165,10 @@ async def _delivering(
             return await breaker.deliver(job, lambda: send(job))
 
         yield deliver
+
+
+def _traced(handlers: Mapping[str, Handler], tracing: Tracing | None) -> dict[str, Handler]:
+    return {kind: handler if tracing is None else tracing.attempts(handler) for kind, handler in handlers.items()}
 
 
 async def _until_unhealthy(runtime: Runtime, draining: asyncio.Event, ended: asyncio.Event) -> None:

@@ -8,6 +8,6 @@ Must hold: no label has a value that a tenant chose without a bound on how many 
 payload, a header value or a secret; asking often, or a database that is away, costs a scrape little and jobs nothing.
 
 Nothing is imported here: a process that measures nothing loads none of it. Reading order: `labels`, `work` (a worker's
-metrics), `requests` (the API's), `breakers`, `database` (figures of all), `exposition` (who answers a scrape),
-`metrics` (all of one process); `tracing`; `examining` and `findings` (the doctor's eyes and rules).
+metrics), `routes`, `requests` (the API's), `request_log`, `breakers`, `database` (figures of all), `exposition` (who
+answers a scrape), `metrics` (all of one process); `tracing`; `examining` and `findings` (the doctor's eyes and rules).
 """

@@ -19,10 +19,12 @@ from prometheus_client.registry import Collector
 from duly import queue
 from duly.model.errors import DatabaseUnavailableError
 from duly.queue import Database, Figures, ScheduleHealth, SnapshotHolder
+from duly.queue.noticing import QuotaShares, quota_shares
 
 READ_EVERY = timedelta(seconds=5)
 READ_LIMIT = timedelta(seconds=3)
 SCHEDULES_EVERY = timedelta(seconds=15)
+MOST_QUOTAS = 1_000
 _UNREADABLE = (DatabaseUnavailableError, asyncpg.PostgresError, TimeoutError)
 _COUNTED = ("scheduled", "ready", "running", "dead")
 
@@ -59,6 +61,7 @@ class DatabaseMetrics(Collector):
         self._looked_at: float | None = None
         self._schedules: ScheduleHealth | None = None
         self._schedules_at: float | None = None
+        self._quotas: QuotaShares | None = None
         self._looking = asyncio.Lock()
         registry.register(self)
 
@@ -79,7 +82,7 @@ class DatabaseMetrics(Collector):
                     found = await queue.figures(self._db)
                     holders = await queue.snapshot_holders(self._db, 1)
             except _UNREADABLE as error:
-                self._last = self._schedules = self._schedules_at = None
+                self._last = self._schedules = self._schedules_at = self._quotas = None
                 self._db.trouble.failed("metrics", error)
             else:
                 self._last = Reading(found, holders[0] if holders else None, self._clock() - began)
@@ -99,7 +102,19 @@ class DatabaseMetrics(Collector):
             db.trouble.failed("metrics of schedules", error)
         else:
             db.trouble.fine("metrics of schedules")
+        await self._look_at_quotas(db)
         self._schedules_at = self._clock()
+
+    async def _look_at_quotas(self, db: Database) -> None:
+        """As rarely as at the schedules."""
+        try:
+            async with asyncio.timeout(self._limit_s):
+                self._quotas = await quota_shares(db, MOST_QUOTAS)
+        except _UNREADABLE as error:
+            self._quotas = None
+            db.trouble.failed("metrics of quotas", error)
+        else:
+            db.trouble.fine("metrics of quotas")
 
     def collect(self) -> Iterable[Metric]:
         last = self._last
@@ -112,6 +127,7 @@ class DatabaseMetrics(Collector):
         yield GaugeMetricFamily("duly_parts_in_trouble", "Loops of this process whose last statement failed.", trouble)
         yield from _families(last)
         yield from _of_schedules(self._schedules)
+        yield from _of_quotas(self._quotas)
 
 
 _PLAIN: tuple[tuple[str, str, Callable[[Reading], float | None]], ...] = (
@@ -182,6 +198,22 @@ def _of_schedules(seen: ScheduleHealth | None) -> Iterable[Metric]:
         "duly_schedule_late_seconds",
         "For how long the latest of those should have fired; 0: there is none.",
         [] if seen is None else [((), seen.most_late.total_seconds())],
+    )
+
+
+def _of_quotas(seen: QuotaShares | None) -> Iterable[Metric]:
+    """Numbers of accounts, never their names: there are too many, and they come and go."""
+    accounts = [] if seen is None else [(("any",), seen.limited), (("near",), seen.near), (("met",), seen.met)]
+    yield _gauge(
+        "duly_quota_accounts",
+        "Accounts with a monthly quota; near: 80 percent of it or more are taken; met: all of it.",
+        accounts,
+        "use",
+    )
+    yield _gauge(
+        "duly_quota_highest_ratio",
+        "The largest part of its monthly quota that an account has taken; 0: none has one.",
+        [] if seen is None else [((), seen.highest)],
     )
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+from duly.observe.routes import Application, Receive, Scope, Send, method_of, route_of
 
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -59,16 +55,3 @@ class RequestMetrics:
                 self._seconds.labels(method, route).observe(time.perf_counter() - began)
 
         return measured
-
-
-def method_of(scope: Scope) -> str:
-    """The method, or "(other)": a client may send any word."""
-    return scope["method"] if scope["method"] in _METHODS else "(other)"
-
-
-def route_of(scope: Scope) -> str:
-    """The template of the route that answered, below where its application is mounted; of what is no route in there,
-    the mount's; or "(none)".
-    """
-    mount, route = scope.get("root_path", ""), getattr(scope.get("route"), "path", None) or ""
-    return (mount if mount.endswith(route) else mount + route) or "(none)"

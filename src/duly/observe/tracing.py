@@ -22,7 +22,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from duly import __version__
 from duly.http.breaker import host_of
 from duly.model import ClaimedJob, Hold, NewJob, Outcome, Success
-from duly.observe.requests import Application, Receive, Scope, Send, method_of, route_of
+from duly.observe.routes import Application, Receive, Scope, Send, method_of, route_of
+from duly.service.jobs import KIND
 
 _MOST_CHARACTERS = 512  # of one header: what a W3C tracestate may have
 _NAMES = ("traceparent", "tracestate")
@@ -72,17 +73,21 @@ class Tracing:
             yield _carried()
 
     def attempts(self, send: Callable[[ClaimedJob], Awaitable[Outcome]]) -> Callable[[ClaimedJob], Awaitable[Outcome]]:
-        """The handler, each attempt a span in the trace of its job."""
+        """The handler, each attempt a span in the trace of its job. What a task has as its arguments is no trace."""
 
         async def traced(job: ClaimedJob) -> Outcome:
+            is_http = job.kind == KIND
+            host = host_of(job.payload_json) if is_http else None
             attributes: dict[str, str | int] = {
+                "duly.kind": job.kind,
                 "messaging.destination.name": job.queue,
                 "duly.job.id": str(job.id),
                 "duly.attempt": job.attempt,
                 "duly.trigger": job.trigger.value,
-                "server.address": host_of(job.payload_json) or "",
+                **({} if host is None else {"server.address": host}),
             }
-            with self._span("attempt", SpanKind.CONSUMER, context_of(job.payload_json), attributes) as span:
+            context = context_of(job.payload_json) if is_http else Context()
+            with self._span("attempt", SpanKind.CONSUMER, context, attributes) as span:
                 outcome = await send(job)
                 _note(span, outcome)
                 return outcome

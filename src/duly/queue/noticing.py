@@ -16,6 +16,27 @@ _DEATHS = """
 _SILENT = """
     select s.schedule_id, s.project_id, s.name, s.state, s.due_at, s.why from duly.silent_schedules($1, $2, $3, $4) s
 """
+_QUOTAS = """
+    select count(*) as limited, count(*) filter (where q.share >= 0.8) as near,
+           count(*) filter (where q.share >= 1) as met, coalesce(max(q.share), 0)::float8 as highest
+    from (select duly.quota_taken(l.id) / l.quota as share
+          from (select a.id, ((coalesce(p.limits, '{}') || a.limits) ->> 'monthly_quota')::float8 as quota
+                from duly.account a left join duly.plan p on p.name = a.plan
+                where a.deleted_at is null and (coalesce(p.limits, '{}') || a.limits) ->> 'monthly_quota' <> '0'
+                order by a.id limit $1) l) q
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaShares:
+    """How many accounts have a monthly quota, of how many 80 percent are used (`near`), or all of it (`met`); and the
+    `highest` share of one that is used.
+    """
+
+    limited: int
+    near: int
+    met: int
+    highest: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +87,10 @@ async def quota_taken(db: Executor, account_id: int) -> int:
     """How many jobs of this month's quota are created, or held for it by processes of the API."""
     taken: int = await db.fetchval("select duly.quota_taken($1)", account_id)
     return taken
+
+
+async def quota_shares(db: Executor, at_most: int) -> QuotaShares:
+    """How much of their monthly quotas accounts have used; `at_most` so many accounts are looked at, the oldest."""
+    row = await db.fetchrow(_QUOTAS, at_most)
+    assert row is not None  # an aggregate
+    return QuotaShares(**dict(row))
