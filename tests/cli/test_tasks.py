@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -284,6 +285,18 @@ def test_schedules_that_cannot_be_applied(folder: Path, start: Starter, database
     ):
         told = duly(*options, *at)
         assert (told.code, says in told.said) == (1, True), told.said
+
+
+def test_arguments_are_shown_as_they_are(database_url: str) -> None:
+    """Also those that are called like parts of an HTTP request, of any type; no encryption key is looked for."""
+    arguments = '{"url": 5, "headers": [1], "redact": {"headers": 3}, "sealed": {"key": "k9"}}'
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        row = connection.execute("select duly.enqueue_task('a.b', %s)::text", [arguments]).fetchone()
+    assert row is not None
+    at = ("--database-url", database_url)
+    assert duly("jobs", "show", row[0], "--json", *at).json["job"]["payload"] == json.loads(arguments)
+    assert "task:a.b" in duly("jobs", "show", row[0], *at).out
+    assert "k9" not in duly("keys", "encryption", "used", *at).said
 
 
 def test_the_command_without_its_packages() -> None:
