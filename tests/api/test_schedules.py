@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
@@ -142,6 +143,28 @@ async def test_a_name_is_one_schedules(schedules: Schedules) -> None:
     assert assert_problem(answer, 409)["schedule_id"] == made["id"]
     stranger = Schedules(await new_api(schedules.db, schedules.api.client, "second"), schedules.db)
     await stranger.create(name="nightly")
+
+
+async def test_a_schedule_of_a_task(schedules: Schedules) -> None:
+    """It is shown whatever its arguments are called; its times can be edited and it can be run; its job, which is no
+    request, is the declaration's to change.
+    """
+    made = await schedules.create(name="task")
+    arguments = {"url": 5, "headers": [1], "redact": 7, "sealed": {"key": "k9"}}
+    await schedules.db.execute(
+        "update duly.schedule set kind = 'task:a.b', payload = $2::jsonb where id = $1",
+        made["id"],
+        json.dumps(arguments),
+    )
+    shown = await schedules.read(made)
+    assert (shown["job"]["kind"], shown["job"]["url"], shown["job"]["headers"]) == ("task:a.b", None, [])
+    refused = await schedules.edit(made, status=422, job={"url": TARGET})
+    assert [fault["pointer"] for fault in refused["errors"]] == ["/job"]
+    assert (await schedules.edit(made, cron="@daily"))["cron"] == "@daily"
+    ran = await schedules.call(made, "run", status=202)
+    job = await get_job(schedules.db, None, UUID(ran["job_id"]))
+    assert job is not None
+    assert (job.kind, job.payload) == ("task:a.b", arguments)
 
 
 async def test_pages(schedules: Schedules) -> None:

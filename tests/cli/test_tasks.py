@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import signal
+import subprocess
+import sys
 import textwrap
 import time
 from pathlib import Path
@@ -208,8 +212,10 @@ def test_two_processes_of_a_broken_app_give_up(folder: Path, start: Starter, dat
 def test_everything_in_one_command(folder: Path, home: Path, start: Starter) -> None:
     """`duly up --app`: a private PostgreSQL, and a worker that runs the tasks."""
     up = start("up", "--home", home, "--port", free_port(), "--app", "jobs")
-    up.says("/v1/jobs")
+    up.says("Stop with Ctrl-C")
     url = read_credentials(home)["database_url"]
+    assert f"export DULY_DATABASE_URL={shlex.quote(url)}\n" in up.out
+    assert "It runs 5 tasks of jobs" in up.out
     assert result(url, enqueued(url, "jobs.version")) == 1
     assert up.stop().code == 0
 
@@ -279,3 +285,61 @@ def test_schedules_that_cannot_be_applied(folder: Path, start: Starter, database
     ):
         told = duly(*options, *at)
         assert (told.code, says in told.said) == (1, True), told.said
+
+
+def test_arguments_are_shown_as_they_are(database_url: str) -> None:
+    """Also those that are called like parts of an HTTP request, of any type; no encryption key is looked for."""
+    arguments = '{"url": 5, "headers": [1], "redact": {"headers": 3}, "sealed": {"key": "k9"}}'
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        row = connection.execute("select duly.enqueue_task('a.b', %s)::text", [arguments]).fetchone()
+    assert row is not None
+    at = ("--database-url", database_url)
+    assert duly("jobs", "show", row[0], "--json", *at).json["job"]["payload"] == json.loads(arguments)
+    assert "task:a.b" in duly("jobs", "show", row[0], *at).out
+    assert "k9" not in duly("keys", "encryption", "used", *at).said
+
+
+def test_the_command_without_its_packages() -> None:
+    """`pip install duly` alone is enough to enqueue; the command says what else it needs."""
+    without = "import sys; sys.modules['typer'] = None; import duly.__main__; duly.__main__.run()"
+    done = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == "duly: the command needs typer, which is not installed: pip install 'duly[server]'\n"
+
+
+WITHOUT = """
+    import asyncio, logging, sys
+    for name in ("cronsim", "cryptography", "idna", "aiohttp", "tzdata"):
+        sys.modules[name] = None
+    import duly
+
+    done = asyncio.Event()
+
+    @duly.task
+    def double(n: int = 1) -> int:
+        loop.call_soon_threadsafe(done.set)
+        return 2 * n
+
+    duly.schedule("often", double, every=1)
+
+    async def main() -> None:
+        global loop
+        loop = asyncio.get_running_loop()
+        async with duly.Worker(sys.argv[1], concurrency=2), asyncio.timeout(30):
+            await done.wait()
+
+    if __name__ == "__main__":
+        logging.basicConfig(level=logging.INFO)
+        asyncio.run(main())
+"""
+
+
+def test_a_worker_in_a_program_without_them(database_url: str, folder: Path) -> None:
+    """It runs tasks; that it fires no schedules is a warning where some are declared."""
+    script = folder / "embeds.py"
+    script.write_text(textwrap.dedent(WITHOUT))
+    job = enqueued(database_url, "embeds.double")
+    done = subprocess.run([sys.executable, script, database_url], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert result(database_url, job) == 2
+    assert "this worker fires no schedules: install duly[server] for that" in done.stderr

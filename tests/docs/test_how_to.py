@@ -62,7 +62,7 @@ def test_the_other_files_of_the_first_page(tmp_path: Path) -> None:
     for name, code in files_of("tasks.md").items():
         (tmp_path / name).write_text(code)
     tested = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_greet.py"]
-    for words in (tested, [sys.executable, "-c", "import report"]):
+    for words in (tested, [sys.executable, "-c", "import report, nightly"]):
         done = subprocess.run(
             words,
             cwd=tmp_path,

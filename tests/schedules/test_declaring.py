@@ -12,6 +12,7 @@ from duly.service.faults import InvalidScheduleError
 from duly.service.fire_plan import Policy
 from duly.service.resealing import reseal_schedules, schedules_by_key
 from duly.service.schedules import Schedule, ScheduleConflictError, list_schedules
+from duly.service.templates import Template
 from duly.service.timing import Asked
 from schedules.stage import KEYRING, MINUTE, SECOND, Stage, key, template
 
@@ -96,7 +97,10 @@ async def test_a_parked_one_is_set_going_again(stage: Stage) -> None:
 
 
 async def test_a_new_key_takes_over(stage: Stage) -> None:
-    """Resealed schedules need the old key no more; one in the clear is sealed; done twice it changes nothing."""
+    """Resealed schedules need the old key no more; one in the clear is sealed; done twice it changes nothing. Of a
+    task's arguments none is taken for a seal, whatever its name.
+    """
+    await stage.schedule(made_of=Template("task:a.b", {"sealed": {"key": "k9"}}))
     schedule = await stage.schedule()
     plain = await stage.schedule(made_of=template(payload={"url": "http://127.0.0.1/", "headers": []}, body=None))
     both = Keyring([key(2), ("test", bytes(32))])

@@ -20,7 +20,7 @@ def test_the_command_is_the_program_itself() -> None:
     """FO-023: `duly` is an entry point of the package, a Python process with no shell script before it; whatever image
     or unit starts it names it directly.
     """
-    assert 'duly = "duly.cli.main:run"' in (ROOT / "pyproject.toml").read_text()
+    assert 'duly = "duly.__main__:run"' in (ROOT / "pyproject.toml").read_text()
     for shell in (*ROOT.glob("*.sh"), *ROOT.glob("Dockerfile*"), *ROOT.glob("docker/*")):
         for line in shell.read_text().splitlines():
             assert not re.match(r"\s*(duly|python -m duly)\b", line), f"{shell.name}: start it with exec: {line}"

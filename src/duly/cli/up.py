@@ -180,7 +180,7 @@ async def run_everything(url: str, settings: UpSettings, server: EmbeddedPostgre
             ready = asyncio.create_task(started.wait())
             await asyncio.wait({working, ready}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                _welcome(api_url, api_key, echo, settings.home, url, await make_operator_token(db))
+                _welcome(api_url, api_key, echo, settings, url, await make_operator_token(db))
             watching = asyncio.create_task(keep_alive(server)) if server else None
             try:
                 drained = await working
@@ -275,7 +275,8 @@ def ports_to_try(api_port: int) -> list[int]:
     return [*(port for port in behind if is_open_port(port)), 0]
 
 
-def _welcome(api_url: str, api_key: str, echo: str, home: Path, url: str, token: str) -> None:
+def _welcome(api_url: str, api_key: str, echo: str, settings: UpSettings, url: str, token: str) -> None:
+    home = settings.home
     say()
     say(f"Duly is up: {api_url}   (database: {_without_password(url)})")
     say(f"Dashboard: {api_url}/dashboard/   (sign in with {token}, once; `duly dashboard token` prints another)")
@@ -289,6 +290,12 @@ def _welcome(api_url: str, api_key: str, echo: str, home: Path, url: str, token:
         f'-d \'{{"url": "{echo}hello", "json": {{"n": 1}}}}\''
     )
     say()
+    if settings.app_names:
+        tasks = sum(1 for app in settings.worker.apps for _ in app)
+        say(f"It runs {tasks} task{'' if tasks == 1 else 's'} of {', '.join(settings.app_names)}. Where you enqueue:")
+        say()
+        say(f"  export DULY_DATABASE_URL={shlex.quote(_without_password(url))}")
+        say()
     where = "" if home == default_home().absolute() else f" --home {shlex.quote(str(home))}"
     say(f"Then look at it with `duly jobs list{where}`, or GET /v1/jobs/{{id}}/attempts. Stop with Ctrl-C.")
 
