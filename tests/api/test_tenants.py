@@ -15,7 +15,7 @@ from duly.service import SCOPES, create_key, create_project, disable_account, ge
 from support.proxy import proxied
 
 SECRET = "a-word-of-the-victim"
-TABLES = ["plan", "account", "project", "signing_secret", "queue", "notice", "job", "scheduled", "ready", "outcome"]
+TABLES = "plan account project signing_secret queue notice schedule schedule_turn job scheduled ready outcome".split()
 
 
 @pytest.fixture
@@ -25,6 +25,9 @@ async def victim(database: Database, client: httpx.AsyncClient) -> Tenant:
         body=f"{SECRET}-body", tags=[SECRET], unique_key=SECRET, delay="1h", headers={"X-Plain": SECRET}
     )
     tenant.ids["jobs"] = job["id"]
+    schedule = await tenant.api.post("/v1/schedules", {"every": 3600, "name": SECRET, "job": {"url": TARGET}})
+    bulk = await tenant.api.post("/v1/jobs/bulk/redrive", {"filter": {"tag": SECRET}})
+    tenant.ids.update(schedules=schedule.json()["id"], operations=bulk.json()["id"])
     return tenant
 
 
