@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import shlex
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from cli.harness import duly
 from duly import AsyncHandle, Worker, queue
 from duly.queue import Database
 from duly.tasks.handle import JobState
@@ -321,10 +323,11 @@ async def test_a_program_of_its_own_loop_embeds_it(database: Database, database_
 
 
 async def test_one_by_one_with_a_concurrency_key(database: Database, database_url: str) -> None:
-    """By the statement of the how-to page; jobs with other keys run beside."""
+    """By the command of the how-to page; jobs with other keys run beside."""
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "tasks.md").read_text()
-    [statement] = re.findall(r"```sql\n(insert into duly.queue .*?)```", page, re.DOTALL)
-    await database.execute(statement)
+    [words] = re.findall(r"^    duly (queues set .*)$", page, re.MULTILINE)
+    done = await asyncio.to_thread(duly, *shlex.split(words), "--database-url", database_url)
+    assert done.code == 0, done.err
     async with working(database_url, concurrency=10):
         for key in ("a", "a", "a", "b"):
             await task_zoo.waits["async"].using(queue="mail", concurrency_key=key).enqueue(database, 0.3, True)
