@@ -131,6 +131,12 @@ async def test_faults_are_named_at_once(api: Api, database: Database) -> None:
         "/tags/0",
         "/retry/max_attempts",
     }
+    fixed = {"url": "http://x", "id": job["id"], "delay": 1, "colour": 1}
+    told = assert_problem(await patch(api, job["id"], fixed), 422)["errors"]
+    assert {error["pointer"]: error["detail"].partition(":")[0] for error in told} == {
+        **dict.fromkeys(("/url", "/id", "/delay"), "stays as it is"),
+        "/colour": "is not a member that a job has",
+    }
     rules = {"run_at": "2999-01-01T00:00:00Z", "body": "x", "json": 1, "headers": {"Host": "x", "X-Token": "***"}}
     assert pointers(assert_problem(await patch(api, job["id"], rules), 422)) >= {"/run_at", "/body"}
     assert_problem(await patch(api, job["id"], {}), 422)

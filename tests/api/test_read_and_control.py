@@ -214,6 +214,8 @@ async def test_routes_and_methods(api: Api) -> None:
         assert_problem(await api.get(path), 404)
     answer = await api.client.request("DELETE", "/v1/jobs")
     assert_problem(answer, 405)
+    for method, path in (("PUT", "/v1/jobs"), ("OPTIONS", "/v1/jobs")):
+        assert (await api.client.request(method, path)).headers["allow"] == "GET, POST"
     assert set(answer.headers["allow"].replace(" ", "").split(",")) & {"GET", "POST"}
 
 

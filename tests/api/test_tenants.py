@@ -15,7 +15,10 @@ from duly.service import SCOPES, create_key, create_project, disable_account, ge
 from support.proxy import proxied
 
 SECRET = "a-word-of-the-victim"
-TABLES = "plan account project signing_secret queue notice schedule schedule_turn job scheduled ready outcome".split()
+TABLES = (
+    *("plan", "account", "project", "signing_secret", "queue", "notice", "schedule", "schedule_turn"),
+    *("job", "scheduled", "ready", "outcome"),
+)
 
 
 @pytest.fixture

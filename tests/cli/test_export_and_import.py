@@ -186,6 +186,22 @@ def test_a_wrong_line_is_told_and_nothing_is_imported(database_url: str, line: s
     assert jobs_in(database_url) == 0
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"url": "https://example.com/", "account": "\\u001b]0;pwn\\u0007"}',
+        '{"url": "https://example.com/", "x\\u001b[31m": 1}',
+        '{"url": "https://example.com/", "retry": {"\\u001b[2J": 1}}',
+        '{"url": "https://example.com/\\u202e"}',
+    ],
+)
+def test_what_a_file_says_does_not_drive_the_terminal(database_url: str, line: str) -> None:
+    """Whoever reads what is wrong with a stranger's file sees signs where its control characters are."""
+    done = fed(line.encode() + b"\n", "import", *OPEN, "--database-url", database_url)
+    assert done.code == 1
+    assert not [c for c in done.out + done.err if not c.isprintable() and c != "\n"], done
+
+
 def test_the_lines_that_are_right_can_be_imported(database_url: str) -> None:
     """--continue: the others are told and counted; mended and imported again, only they are made."""
     good = [{"url": TARGET, "body": str(n)} for n in range(5)]

@@ -288,6 +288,8 @@ async def test_forms_of_other_sites_and_other_sessions_change_nothing(
         ({"csrf": "ü"}, {}),
         ({"csrf": right}, {"origin": "https://evil.example"}),
         ({"csrf": right}, {"origin": "null"}),
+        ({"csrf": right}, {"origin": "http://["}),
+        ({"csrf": right}, {"origin": ""}),
         ({"csrf": right}, {"sec-fetch-site": "cross-site"}),
         ({"csrf": right}, {"sec-fetch-site": "same-site"}),
     ]

@@ -167,6 +167,16 @@ async def test_an_index_that_is_gone_or_invalid(
     assert "plans" in await found(database, database_url)
 
 
+@pytest.mark.parametrize("rows", [0, 1, 60, 300, 3000])
+async def test_the_plans_of_small_tables(rows: int, database: Database, database_url: str, engine: Engine) -> None:
+    """On a table of a page or two any index is as cheap: that is nobody's trouble, analyzed or not."""
+    await engine.enqueue(rows, delay=timedelta(hours=2))
+    await engine.enqueue(rows)
+    assert "plans" not in await found(database, database_url)
+    await database.execute("analyze")
+    assert "plans" not in await found(database, database_url)
+
+
 async def test_a_snapshot_that_is_held(database: Database, database_url: str, engine: Engine) -> None:
     """FO-044: whoever holds it is named, with how to end it. A young one is nobody's trouble."""
     async with holding(database_url, "repeatable_read") as (reader, _):

@@ -30,7 +30,13 @@ _SENTENCES = {
     "model_type": "must be an object",
     "model_attributes_type": "must be an object",
     "dict_type": "must be an object",
+    "too_long": "has too many elements: {max_length} at most",
+    "too_short": "has too few elements: {min_length} at least",
 }
+
+_MEMBERS, _CHANGED = (
+    sorted(field.alias or name for name, field in model.model_fields.items()) for model in (JobInput, ChangeInput)
+)
 
 
 def read_job(text: str, *, now: datetime, policy: EgressPolicy, limits: Limits, hops: int = 0) -> NewJob:
@@ -57,12 +63,19 @@ def read_change(text: str) -> ChangeSpec:
     try:
         given = ChangeInput.model_validate(values)
     except ValidationError as error:
-        raise InvalidJobError([*faults, *shape_faults(error, values)]) from None
+        raise InvalidJobError([*faults, *map(_not_changed, shape_faults(error, values))]) from None
     if not faults and not any(value is not None for value in values.values()):
         faults.append(Fault("", "changes nothing: give at least one member"))
     if faults:
         raise InvalidJobError(faults)
     return given.spec()
+
+
+def _not_changed(fault: Fault) -> Fault:
+    """A member that a job has, and a change has not, is spelled well."""
+    if fault.detail != _SENTENCES["extra_forbidden"] or fault.pointer[1:] not in _MEMBERS:
+        return fault
+    return Fault(fault.pointer, f"stays as it is: what can be changed is {', '.join(_CHANGED)}")
 
 
 def job_values(members: Mapping[str, Member]) -> dict[str, Any]:
@@ -117,7 +130,10 @@ def sentence(found: Mapping[str, Any]) -> str:
     """What pydantic found wrong, in our words."""
     if found["type"] == "value_error":
         return str(found["ctx"]["error"])
-    return _SENTENCES.get(found["type"]) or str(found["msg"]).replace("Input should be", "must be")
+    words = _SENTENCES.get(found["type"])
+    if words is None:
+        return str(found["msg"]).replace("Input should be", "must be")
+    return words.format_map(found.get("ctx", {}))
 
 
 def _root(fault: Fault) -> str:

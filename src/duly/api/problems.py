@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from duly.model.errors import (
     DatabaseUnavailableError,
@@ -127,15 +128,22 @@ def _from_problem(_: Request, error: Exception) -> JSONResponse:
     return error.answer()
 
 
-def _from_framework(_: Request, error: Exception) -> JSONResponse:
+def _from_framework(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         return not_found().answer()
     if error.status_code == 405:
         detail = "this resource does not have that method; the Allow header lists those it has"
-        return Problem(405, "method-not-allowed", "Method not allowed", detail, headers=error.headers).answer()
+        headers = {"allow": ", ".join(sorted(_methods_here(request)))}
+        return Problem(405, "method-not-allowed", "Method not allowed", detail, headers=headers).answer()
     title = HTTPStatus(error.status_code).phrase
     return Problem(error.status_code, "http", title, title, headers=error.headers).answer()
+
+
+def _methods_here(request: Request) -> set[str]:
+    """Of all routes of the path: the framework names those of the first one only."""
+    routes = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    return {method for route in routes for method in getattr(route, "methods", None) or ()}
 
 
 def _from_invalid_fields(_: Request, error: Exception) -> JSONResponse:

@@ -30,18 +30,18 @@ _WIDTH_OF_A_FILE = 10_000  # a pipe or a file has no edge: one row, one line
 
 
 def say(line: str = "") -> None:
-    """A line for the person who watches, on stdout, as it is."""
-    _out.print(line)
+    """A line for the person who watches, on stdout."""
+    _out.print(cleaned(line))
 
 
 def note(line: str) -> None:
     """Progress, on stderr."""
-    _err.print(line, style="dim")
+    _err.print(cleaned(line), style="dim")
 
 
 def complain(message: str) -> None:
     """An error, one sentence."""
-    _err.print(Text("duly: ", style="bold red").append(message, style="not bold default"))
+    _err.print(Text("duly: ", style="bold red").append(cleaned(message), style="not bold default"))
 
 
 def print_json(value: Any) -> None:
@@ -105,7 +105,12 @@ def shown(value: object) -> str:
         case timedelta():
             return f"{value.total_seconds():g} s"
         case _:
-            return "".join(c if c.isprintable() else "\ufffd" for c in str(value))
+            return cleaned(str(value), kept="")
+
+
+def cleaned(text: str, kept: str = "\n\t") -> str:
+    """Text that may be a stranger's, with a symbol for each character that a terminal would obey instead of show."""
+    return "".join(c if c.isprintable() or c in kept else "\ufffd" for c in text)
 
 
 def _plain(value: Any) -> Any:

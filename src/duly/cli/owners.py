@@ -25,7 +25,8 @@ async def named_owner(db: Database, account: str, project: str | None = None) ->
             for its in await list_projects(db, one.id):
                 if its.name == (project or account):
                     return its.owner
-            raise NotFoundError(f"in account {account} a project", project or account)
+            name = project or f"{account}, as no --project says otherwise,"
+            raise NotFoundError(f"in account {account} a project", name)
     raise NotFoundError("account", account)
 
 
