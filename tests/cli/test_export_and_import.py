@@ -192,7 +192,6 @@ def test_a_wrong_line_is_told_and_nothing_is_imported(database_url: str, line: s
         '{"url": "https://example.com/", "account": "\\u001b]0;pwn\\u0007"}',
         '{"url": "https://example.com/", "x\\u001b[31m": 1}',
         '{"url": "https://example.com/", "retry": {"\\u001b[2J": 1}}',
-        '{"url": "https://example.com/\\u202e"}',
     ],
 )
 def test_what_a_file_says_does_not_drive_the_terminal(database_url: str, line: str) -> None:

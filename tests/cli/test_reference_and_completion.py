@@ -66,7 +66,7 @@ def test_what_was_done_is_told_as_json(database_url: str) -> None:
     assert duly("keys", "encryption", "make", "--json").json["result"] == "made"
     resealed = duly("keys", "encryption", "reseal", *given).json
     assert resealed["key"] == ENCRYPTION_KEYS.partition(":")[0]
-    assert duly("dashboard", "token", *given).json["scopes"] == ["read", "write"]
+    assert duly("dashboard", "token", *given).json["scopes"] == ["read", "write", "admin"]
     assert duly("queues", "set", "mail", "--concurrency", 1, *given).code == 0
     assert duly("queues", "unset", "mail", *given).json == {"result": "unset", "queue": "mail"}
     assert duly("admin", "plans", "set", "small", *given).code == 0

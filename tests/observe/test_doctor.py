@@ -167,7 +167,7 @@ async def test_an_index_that_is_gone_or_invalid(
     assert "plans" in await found(database, database_url)
 
 
-@pytest.mark.parametrize("rows", [0, 1, 60, 300, 3000])
+@pytest.mark.parametrize("rows", [1, 60, 300, 3000])
 async def test_the_plans_of_small_tables(rows: int, database: Database, database_url: str, engine: Engine) -> None:
     """On a table of a page or two any index is as cheap: that is nobody's trouble, analyzed or not."""
     await engine.enqueue(rows, delay=timedelta(hours=2))

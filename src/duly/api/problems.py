@@ -15,7 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.routing import Match
+from starlette.routing import compile_path
 
 from duly.model.errors import (
     DatabaseUnavailableError,
@@ -134,16 +134,18 @@ def _from_framework(request: Request, error: Exception) -> JSONResponse:
         return not_found().answer()
     if error.status_code == 405:
         detail = "this resource does not have that method; the Allow header lists those it has"
-        headers = {"allow": ", ".join(sorted(_methods_here(request)))}
+        methods = ", ".join(sorted(_methods_here(request)))
+        headers = {"allow": methods} if methods else error.headers
         return Problem(405, "method-not-allowed", "Method not allowed", detail, headers=headers).answer()
     title = HTTPStatus(error.status_code).phrase
     return Problem(error.status_code, "http", title, title, headers=error.headers).answer()
 
 
 def _methods_here(request: Request) -> set[str]:
-    """Of all routes of the path: the framework names those of the first one only."""
-    routes = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
-    return {method for route in routes for method in getattr(route, "methods", None) or ()}
+    """Of all routes of the path, by the document: the framework names those of the first one only."""
+    paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
+    path = request.scope["path"]
+    return {m.upper() for one, calls in paths.items() if compile_path(one)[0].match(path) for m in calls}
 
 
 def _from_invalid_fields(_: Request, error: Exception) -> JSONResponse:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from duly.cli.console import note, print_json, print_table, say
+from duly.cli.console import note, print_json, print_table, say, say_done
 from duly.cli.jobs import parsed_id, with_database
 from duly.cli.keyrings import keyring_if_needed
 from duly.cli.options import (
@@ -115,12 +115,16 @@ def set_(
 
 @app.command()
 def remove(
-    notice: NoticeId, database_url: DatabaseUrl = None, home: Home = None, schema: Schema = DEFAULT_SCHEMA
+    notice: NoticeId,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+    home: Home = None,
+    schema: Schema = DEFAULT_SCHEMA,
 ) -> None:
     """Tell a URL no more. What is on its way still arrives."""
     notice_id = parsed_id(notice, "notice")
     with_database(lambda db: remove_notice(db, notice_id), database_url, home, schema)
-    say("removed")
+    say_done("removed", as_json, notice=notice_id)
 
 
 @app.command("test")
@@ -132,6 +136,7 @@ def try_(
     allow_port: AllowPort = [],  # noqa: B006
     encryption_keys: EncryptionKeys = None,
     no_encryption: NoEncryption = False,
+    as_json: AsJson = False,
     database_url: DatabaseUrl = None,
     home: Home = None,
     schema: Schema = DEFAULT_SCHEMA,
@@ -159,7 +164,10 @@ def try_(
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     view = with_database(do, database_url, home, schema)
-    say(f"job {view.id}: {_came_of(view)}")
+    if as_json:
+        say_done(_came_of(view), as_json, job=view.id, state=view.state)
+    else:
+        say(f"job {view.id}: {_came_of(view)}")
     if view.state != "succeeded":
         raise typer.Exit(1)
 
