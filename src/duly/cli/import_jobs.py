@@ -18,6 +18,7 @@ import typer
 from duly.cli.console import note, print_json, progress, say
 from duly.cli.keyrings import keyring_if_needed
 from duly.cli.making import Egress, Maker, RefusedError
+from duly.cli.opening import open_database
 from duly.cli.options import (
     Allow,
     AllowPort,
@@ -31,7 +32,6 @@ from duly.cli.options import (
     found_database_url,
 )
 from duly.cli.owners import Project
-from duly.cli.parts import open_database
 from duly.cli.same_jobs import Named, SameJobs
 from duly.cli.stopping import Stop, run_loop
 from duly.model.errors import DatabaseUnavailableError, DulyError, InvalidInputError, NotFoundError

@@ -12,8 +12,8 @@ from uuid import UUID
 import typer
 
 from duly.cli.console import print_json, print_table, say, say_done
+from duly.cli.opening import open_database
 from duly.cli.options import AsJson, DatabaseUrl, Home, Schema, found_database_url
-from duly.cli.parts import open_database
 from duly.cli.stopping import run_loop
 from duly.model.errors import InvalidInputError, NotFoundError, WrongStateError
 from duly.model.states import State

@@ -9,54 +9,17 @@ import asyncpg
 import typer
 
 from duly import __version__
-from duly.cli import (
-    admin,
-    dashboard,
-    dead,
-    doctor,
-    export,
-    import_jobs,
-    jobs,
-    keys,
-    migrate,
-    notices,
-    queues,
-    schedules,
-    send,
-    serve,
-    tail,
-    top,
-    up,
-    workers,
-)
+from duly.cli.commands import Group
 from duly.cli.console import complain
 from duly.model.errors import DulyError
 
 app = typer.Typer(
     name="duly",
+    cls=Group,
     help="HTTP requests and Python functions, run later, reliably, on PostgreSQL.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command("up")(up.up)
-app.command("api")(serve.api)
-app.command("worker")(serve.worker)
-app.command("migrate")(migrate.migrate)
-app.command("doctor")(doctor.doctor)
-app.command("top")(top.top)
-app.command("workers")(workers.workers)
-app.command("send")(send.send)
-app.command("tail")(tail.tail)
-app.command("export")(export.export)
-app.command("import")(import_jobs.import_)
-app.add_typer(jobs.app, name="jobs")
-app.add_typer(dead.app, name="dead")
-app.add_typer(keys.app, name="keys")
-app.add_typer(queues.app, name="queues")
-app.add_typer(schedules.app, name="schedules")
-app.add_typer(notices.app, name="notices")
-app.add_typer(admin.app, name="admin")
-app.add_typer(dashboard.app, name="dashboard")
 
 
 @app.callback(invoke_without_command=True)

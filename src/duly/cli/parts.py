@@ -20,7 +20,6 @@ from duly.model.jobs import ClaimedJob
 from duly.model.outcomes import Outcome
 from duly.model.retention import Retention
 from duly.queue import Database, DatabaseClock
-from duly.schema import verify
 from duly.service import NO_KEYRING, Keyring, SigningSecrets
 from duly.service.breaking import Breaker
 from duly.service.firing import Firer
@@ -55,15 +54,6 @@ class WorkerSettings:
     keyring: Keyring = NO_KEYRING
     proxy: EgressProxy | None = None
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
-
-
-@asynccontextmanager
-async def open_database(url: str, schema: str, *, max_size: int, name: str) -> AsyncIterator[Database]:
-    """Connect, and make sure that the schema is this program's. Raises DatabaseUnavailableError or SchemaError."""
-    async with await Database.open(url, schema=schema, max_size=max_size, name=name) as db:
-        async with db.session() as session:
-            await verify(session.connection, schema)
-        yield db
 
 
 async def work(

@@ -14,6 +14,7 @@ from duly.cli.console import note, print_json, say
 from duly.cli.following import told
 from duly.cli.keyrings import keyring_if_needed
 from duly.cli.making import Egress, Maker
+from duly.cli.opening import open_database
 from duly.cli.options import (
     Allow,
     AllowPort,
@@ -27,7 +28,6 @@ from duly.cli.options import (
     read_duration,
 )
 from duly.cli.owners import Project
-from duly.cli.parts import open_database
 from duly.cli.stopping import run_loop
 from duly.model.errors import InvalidInputError
 from duly.queue import get_job

@@ -18,6 +18,7 @@ from duly.cli.console import note
 from duly.cli.keyrings import found_keyring
 from duly.cli.logs import set_up_logs
 from duly.cli.observing import ObservationSettings, observed
+from duly.cli.opening import open_database
 from duly.cli.options import (
     Allow,
     AllowPort,
@@ -50,7 +51,7 @@ from duly.cli.options import (
     read_retention,
 )
 from duly.cli.own import all_own_addresses
-from duly.cli.parts import WorkerSettings, open_database, work
+from duly.cli.parts import WorkerSettings, work
 from duly.cli.stopping import Stop, run_loop
 from duly.cli.supervising import is_supervised, own_number, supervise, until_orphaned
 from duly.http import EgressPolicy, EgressProxy

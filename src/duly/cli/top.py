@@ -14,9 +14,9 @@ from rich.live import Live
 from rich.text import Text
 
 from duly.cli.console import print_json, print_line_of_json, screen, shown, table_of
+from duly.cli.opening import open_database
 from duly.cli.options import DatabaseUrl, Home, Schema, found_database_url
 from duly.cli.owners import AccountOfAll, Project, owner_if_named
-from duly.cli.parts import open_database
 from duly.cli.stopping import Stop, run_loop
 from duly.model.errors import DatabaseUnavailableError
 from duly.queue import Database, DatabaseClock, Owner

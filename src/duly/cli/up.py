@@ -27,6 +27,7 @@ from duly.cli.keyrings import given_keyring, keyring_of_home
 from duly.cli.logs import set_up_logs
 from duly.cli.migrate import migrated
 from duly.cli.observing import ObservationSettings, observed
+from duly.cli.opening import open_database
 from duly.cli.options import (
     Allow,
     AllowPort,
@@ -51,7 +52,7 @@ from duly.cli.options import (
     default_home,
 )
 from duly.cli.own import all_own_addresses
-from duly.cli.parts import WorkerSettings, open_database, work
+from duly.cli.parts import WorkerSettings, work
 from duly.cli.stopping import Stop, run_loop
 from duly.embedded import EmbeddedPostgres, passable
 from duly.http import EgressPolicy, EgressProxy

@@ -8,10 +8,12 @@ and `request` (what is sent), `resolver`, `guard` and `proxy` (which address is 
 exchange), `classification` and `failures` (what came of it), `breaker` (what it says of the target).
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from duly.http.addresses import AddressClass, classify
 from duly.http.breaker import BreakerSettings
 from duly.http.classification import Verdict, classify_response
-from duly.http.delivery import USER_AGENT, Deliverer
 from duly.http.errors import AddressRefusedError, DnsError, TargetNotAllowedError
 from duly.http.headers import METHODS, check_headers, check_method
 from duly.http.policy import EgressPolicy
@@ -21,6 +23,9 @@ from duly.http.resolver import Resolver, SystemResolver, resolve
 from duly.http.retry_after import retry_after
 from duly.http.signature import decode_secret, encode_secret, masked, sign
 from duly.http.url import Target, parse_target
+
+if TYPE_CHECKING:
+    from duly.http.delivery import USER_AGENT, Deliverer
 
 __all__ = [
     "HOPS_HEADER",
@@ -53,3 +58,10 @@ __all__ = [
     "retry_after",
     "sign",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What delivers, imported when it is asked for: whoever only looks at URLs and policies needs no HTTP client."""
+    if name not in ("USER_AGENT", "Deliverer"):
+        raise AttributeError(f"module 'duly.http' has no attribute {name!r}")
+    return getattr(import_module("duly.http.delivery"), name)

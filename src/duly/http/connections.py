@@ -24,10 +24,11 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
 from duly.http.addresses import Address
-from duly.http.errors import AddressRefusedError, LostConnectionError, ProxyRefusedError, UnansweredError
+from duly.http.errors import AddressRefusedError, ProxyRefusedError
 from duly.http.exchange import current_exchange, transport_is_up
 from duly.http.guard import AddrInfo, check_pinned, guarded_sockets
 from duly.http.head_limit import MAX_FIELDS, MAX_LINE_OCTETS, LimitedHead
+from duly.http.lost import LostConnectionError, UnansweredError
 from duly.http.policy import EgressPolicy
 from duly.http.proxy import Tunnels
 from duly.http.url import Target

@@ -18,9 +18,9 @@ from duly import __version__
 from duly.http.addresses import Address
 from duly.http.classification import Verdict, classify_response
 from duly.http.connections import Connections, once
-from duly.http.errors import UnansweredError
 from duly.http.exchange import READ_LIMIT_BYTES, Exchange, PeerNotingResponse, current_exchange
 from duly.http.failures import TIMED_OUT, Failure, failure
+from duly.http.lost import UnansweredError
 from duly.http.policy import EgressPolicy
 from duly.http.proxy import EgressProxy, Tunnels
 from duly.http.request import HOPS_HEADER, StoredRequest

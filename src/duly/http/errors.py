@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import errno
 
-import aiohttp
-
 from duly.model.errors import DulyError
 
 
@@ -24,14 +22,6 @@ class TargetNotAllowedError(DulyError):
 
 class DnsError(DulyError):
     """A name that could not be turned into addresses. Always worth another try."""
-
-
-class LostConnectionError(aiohttp.ClientError):
-    """The connection ended before an answer's head was whole."""
-
-
-class UnansweredError(LostConnectionError):
-    """The connection ended and not one byte of an answer had come."""
 
 
 class ProxyRefusedError(OSError):

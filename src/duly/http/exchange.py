@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from duly.http.errors import LostConnectionError
+from duly.http.lost import LostConnectionError
 from duly.http.retry_after import retry_after
 from duly.http.signature import masked
 from duly.model.outcomes import Report

@@ -12,14 +12,9 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from duly.http.errors import (
-    AddressRefusedError,
-    DnsError,
-    LostConnectionError,
-    ProxyRefusedError,
-    TargetNotAllowedError,
-)
+from duly.http.errors import AddressRefusedError, DnsError, ProxyRefusedError, TargetNotAllowedError
 from duly.http.head_limit import BadHeadError
+from duly.http.lost import LostConnectionError
 
 _UNREACHABLE = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.EACCES, errno.EPERM})
 
