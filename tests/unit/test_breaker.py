@@ -74,6 +74,7 @@ def test_the_error_is_one_that_can_be_stored() -> None:
         ({"url": "http://example.com:8080"}, "example.com"),
         ({"url": "http://[2001:db8::1]:80/"}, "2001:db8::1"),
         ({"url": "http://192.0.2.1/"}, "192.0.2.1"),
+        ({"url": "https://EXAMPLE.com/" + "a" * 600}, "example.com"),
         ({"url": "nothing"}, None),
         ({"url": "http://["}, None),
         ({"url": 7}, None),

@@ -54,6 +54,7 @@ def sealed_delivery(
         except SealedError as error:
             tell(error, job.id)
             return Snooze(KEY_AGAIN)
-        return kept_outcome(keyring, opened, await deliverer.deliver(opened.job, signing, hidden=opened.hidden))
+        outcome = await deliverer.deliver(opened.job, signing, payload=opened.payload, hidden=opened.hidden)
+        return kept_outcome(keyring, opened, outcome)
 
     return deliver

@@ -10,6 +10,7 @@ import random
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from duly.model.errors import InvalidInputError
@@ -19,6 +20,7 @@ from duly.model.storable import storable_text
 Key = tuple[int, str]
 
 JITTER = 0.25
+_REMEMBERED_LENGTH = 512  # of a URL, as `url` has it
 _NO_ANSWER = frozenset({"dns_error", "connect_refused", "connect_timeout", "tls_error", "timeout", "protocol_error"})
 
 
@@ -81,9 +83,18 @@ def host_of(payload_json: str) -> str | None:
     """The host that a stored request goes to; None if it names none, which the delivery will refuse by itself."""
     try:
         url = json.loads(payload_json)["url"]
-        return urlsplit(url).hostname if isinstance(url, str) else None
+        return _host(url) if isinstance(url, str) else None
     except (ValueError, TypeError, KeyError):
         return None
+
+
+def _host(url: str) -> str | None:
+    return _remembered_host(url) if len(url) <= _REMEMBERED_LENGTH else urlsplit(url).hostname
+
+
+@lru_cache(maxsize=4096)
+def _remembered_host(url: str) -> str | None:
+    return urlsplit(url).hostname
 
 
 def _answers(report: Report) -> bool | None:

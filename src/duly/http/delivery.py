@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import aiohttp
 from yarl import URL
@@ -92,15 +92,19 @@ class Deliverer:
         if self._given_resolver is None:
             await self._resolver.close()
 
-    async def deliver(self, job: ClaimedJob, secrets: Sequence[bytes] = (), *, hidden: Sequence[bytes] = ()) -> Outcome:
+    async def deliver(
+        self, job: ClaimedJob, secrets: Sequence[bytes] = (), *, payload: Any = None, hidden: Sequence[bytes] = ()
+    ) -> Outcome:
         """Send the job's request and say what its answer means. Raises only CancelledError.
 
         It is sent once, and once more if it was written into a kept connection that the target was just closing.
-        `secrets` sign; neither they nor what is `hidden` is repeated in the report, should the target send it back.
+        `payload`: the stored request, read and in the clear; None reads the job's own. `secrets` sign; neither they nor
+        what is `hidden` is repeated in the report, should the target send it back.
         """
         exchange = Exchange(secrets=tuple(secrets), hidden=tuple(hidden))
         try:
-            request = StoredRequest.from_payload(json.loads(job.payload_json), job.body)
+            stored = json.loads(job.payload_json) if payload is None else payload
+            request = StoredRequest.from_payload(stored, job.body)
         except (InvalidInputError, ValueError) as error:
             why = str(error) if isinstance(error, InvalidInputError) else "it is not JSON"
             return Bury(

@@ -24,6 +24,8 @@ def storable_text(text: str, limit: int = ERROR_LIMIT) -> str:
     """Cut to `limit` characters; NUL becomes U+2400, half a surrogate pair U+FFFD. Always a plain `str`."""
     if type(text) is not str:
         text = str.__getitem__(text, slice(0, limit + 1))
+    if len(text) <= limit and text.isascii() and "\x00" not in text:
+        return text
     if len(text) > limit:
         text = text[: limit - 1] + "…"
     if "\x00" in text:
@@ -40,7 +42,10 @@ def storable_json(value: Any, limit: int = DETAIL_LIMIT) -> str:
 
 def json_text(value: Any) -> str:
     """The text of a value that holds plain JSON types only."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _encode(value)
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
 def read_json(text: str) -> Any:
@@ -100,7 +105,7 @@ class _Mender:
         kind = type(value)
         if value is None or kind is bool:
             return value
-        if issubclass(kind, str):
+        if kind is str or issubclass(kind, str):
             return self._text(value)
         if issubclass(kind, int):
             return self._integer(int.__int__(value))

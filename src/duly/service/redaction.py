@@ -41,7 +41,7 @@ class Redaction:
 
     def names(self, header: str) -> bool:
         """Whether it lists this header, in any case and spelling."""
-        return _plain(header) in {_plain(name) for name in self.headers}
+        return bool(self.headers) and _plain(header) in {_plain(name) for name in self.headers}
 
     def masked(self, headers: Iterable[Any]) -> list[list[str]]:
         """Name and value pairs in their order; a value shows as "***" if its header is secret or listed, and if the
@@ -49,7 +49,7 @@ class Redaction:
         """
         listed = {_plain(name) for name in self.headers}
         return [
-            [name, MASK if value is None or is_secret_header(name) or _plain(name) in listed else value]
+            [name, MASK if value is None or is_secret_header(name) or (listed and _plain(name) in listed) else value]
             for name, value in headers
         ]
 

@@ -33,11 +33,12 @@ _SHORTEST_HIDDEN = 8
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A claimed job as it is to be sent. `hidden`: the secrets in its headers, which no record of an answer may
-    repeat.
+    """A claimed job as it is to be sent: its body, and what is stored of its request (`payload`), in the clear.
+    `hidden`: the secrets in its headers, which no record of an answer may repeat.
     """
 
     job: ClaimedJob
+    payload: Any
     hidden: tuple[bytes, ...]
     redaction: Redaction
 
@@ -95,9 +96,9 @@ def opened_claim(keyring: Keyring, job: ClaimedJob) -> Opened:
         payload, body = opened_request(
             keyring, payload, job.body, lambda what, url: place_of(what, job.id, job.project_id, url)
         )
-        job = job._replace(payload_json=json.dumps(payload, ensure_ascii=False), body=body)
+        job = job._replace(body=body)
     redaction = Redaction.of(payload)
-    return Opened(job, _hidden(payload, redaction), redaction)
+    return Opened(job, payload, _hidden(payload, redaction), redaction)
 
 
 def opened_view(keyring: Keyring, job: JobView) -> JobView:

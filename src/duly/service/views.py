@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -29,6 +30,7 @@ SECRET_KINDS_OF_KEY = frozenset(
     }
 )  # fmt: skip
 _SECRET_ENDINGS = ("token", "secret", "password", "apikey")  # XToken, AccessToken
+_REMEMBERED_LENGTH = 256
 
 
 def masked_headers(headers: Iterable[Any]) -> list[list[str]]:
@@ -37,11 +39,18 @@ def masked_headers(headers: Iterable[Any]) -> list[list[str]]:
 
 
 def is_secret_header(name: str) -> bool:
-    """Whether a header's value is a credential, by its name."""
+    """Whether a header's value is a credential, by its name. Remembered: the same names come again."""
+    return _is_remembered_secret(name) if len(name) <= _REMEMBERED_LENGTH else _is_secret(name)
+
+
+def _is_secret(name: str) -> bool:
     words = name.lower().replace("_", "-").replace(".", "-").split("-")
     if not SECRET_WORDS.isdisjoint(words) or words[-1].endswith(_SECRET_ENDINGS):
         return True
     return any(word == "key" and before in SECRET_KINDS_OF_KEY for before, word in pairwise(words))
+
+
+_is_remembered_secret = lru_cache(maxsize=2048)(_is_secret)
 
 
 def retry_plan(job: JobView) -> tuple[timedelta, ...]:

@@ -62,6 +62,39 @@ async def test_fo_073_one_broken_family_does_not_sink_the_other(broken: Exceptio
     assert time.monotonic() - began < 1.8
 
 
+class AtHand(FamilyResolver):
+    """Has the addresses of one name at hand."""
+
+    def __init__(self, host: str, addresses: Sequence[str], asked: FamilyResolver) -> None:
+        super().__init__(None, None)
+        self._known = {host: addresses}
+        self.lookup = asked.lookup  # type: ignore[method-assign]
+
+    def at_hand(self, host: str) -> Sequence[str]:
+        return self._known.get(host, ())
+
+
+async def test_a_name_at_hand_is_not_asked_for_and_is_vetted_all_the_same() -> None:
+    """In the resolver's order; one denied address denies the name; any other name is looked up."""
+    silent = FamilyResolver(None, None)
+    assert await _texts(AtHand("a.example.com", ["8.8.8.8", "2606:4700::1"], silent)) == ["8.8.8.8", "2606:4700::1"]
+    with pytest.raises(TargetNotAllowedError):
+        await _texts(AtHand("a.example.com", ["8.8.8.8", "127.0.0.1"], silent))
+    assert await _texts(AtHand("b.example.com", ["127.0.0.1"], FamilyResolver([], ["8.8.4.4"]))) == ["8.8.4.4"]
+
+
+async def test_the_hosts_file_is_at_hand_with_ipv6_first(tmp_path: Path) -> None:
+    """Both families of a name, however its lines are ordered; nothing for a name that it does not have."""
+    file = tmp_path / "hosts"
+    file.write_text("192.0.2.1 a.example.com\n2001:db8::1 a.example.com\n192.0.2.2 a.example.com\n")
+    resolver = SystemResolver(HostsFile(file))
+    try:
+        assert resolver.at_hand("a.example.com") == ["2001:db8::1", "192.0.2.1", "192.0.2.2"]
+        assert resolver.at_hand("b.example.com") == []
+    finally:
+        await resolver.close()
+
+
 @pytest.mark.parametrize("answer", [None, DnsError("x"), ()])
 async def test_no_answer_is_a_dns_error(answer: Exception | tuple[()] | None) -> None:
     """Silence, failure or emptiness of both families within the limit: DnsError, retryable."""
