@@ -117,6 +117,41 @@ def test_a_killed_workers_tasks_run_again_within_two_leases(folder: Path, start:
     assert rows == [("success", 3), ("worker_lost", 3)]
 
 
+STARTING = """
+    import subprocess, time
+    import duly
+
+    @duly.task(run_in="process", max_attempts=2)
+    def starts(job: duly.Context) -> int:
+        if job.attempt == 1:
+            with open("started", "w") as file:
+                file.write(f"{subprocess.Popen(['sleep', '600']).pid}\\n")
+            time.sleep(600)
+        return job.attempt
+"""
+
+
+def test_what_a_killed_workers_process_started_is_killed(folder: Path, start: Starter, database_url: str) -> None:
+    """SIGKILL of the worker while its process has one of its own: that does not go on beside the next attempt."""
+    (folder / "starting.py").write_text(textwrap.dedent(STARTING))
+    options = ("worker", "--app", "starting", "--database-url", database_url, "--lease", 2)
+    first = start(*options)
+    job = enqueued(database_url, "starting.starts")
+    file = folder / "started"
+    wait_until(lambda: file.exists() and file.read_text().endswith("\n"), "it has started one")
+    started = psutil.Process(int(file.read_text()))
+    below = psutil.Process(first.process.pid).children(recursive=True)
+    assert started in below
+    first.kill()
+    wait_until(lambda: not any(map(_runs, below)), "all below the worker have ended")
+    start(*options)
+    assert result(database_url, job) == 2
+
+
+def _runs(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
 def test_several_processes_are_kept_running(folder: Path, start: Starter, database_url: str) -> None:
     """One that is killed is started again; a stop drains all of them."""
     command = start("worker", "--app", "jobs", "--database-url", database_url, "--processes", 2, "--grace", 2)
@@ -153,6 +188,24 @@ def test_reload_runs_the_new_code(folder: Path, start: Starter, database_url: st
     (folder / "jobs.py").write_text(text.replace("return 1", "return 2"))
     wait_until(lambda: command.err.count("worker started") == 2, "the new one has started")
     assert result(database_url, enqueued(database_url, "jobs.version")) == 2
+    assert command.stop().code == 0
+
+
+def test_reload_starts_every_process_anew(folder: Path, start: Starter, database_url: str) -> None:
+    """Each change, whichever of them ends first: after two, all three are there and run the new code."""
+    command = start(
+        "worker", "--app", "jobs", "--database-url", database_url, "--reload", "--processes", 3, "--grace", 1
+    )
+    supervisor = psutil.Process(command.process.pid)
+    wait_until(lambda: command.err.count("worker started") == 3, "three have started")
+    for version in (2, 3):
+        before = set(supervisor.children())
+        text = (folder / "jobs.py").read_text()
+        (folder / "jobs.py").write_text(text.replace(f"return {version - 1}", f"return {version}"))
+        wait_until(lambda seen=version: command.err.count("worker started") == 3 * seen, "three have started anew")
+        assert len(set(supervisor.children()) - before) == 3
+    assert "has ended" not in command.err
+    assert {result(database_url, enqueued(database_url, "jobs.version")) for _ in range(6)} == {3}
     assert command.stop().code == 0
 
 
