@@ -104,7 +104,7 @@ def test_bytes_and_keys_that_are_annotated_come_back_as_they_were() -> None:
 
     def keeps(data: bytes, words: dict[int, str], sealed: Sealed, loose: dict[str, Any]) -> None: ...
 
-    task = App().task(keeps)
+    task = App().task(name="keeps")(keeps)
     given = [b"x", {1: "a"}, Sealed(b"y"), {"a": 1}]
     assert there_and_back(task, *given) == (given, {})
     with pytest.raises(ArgumentsError, match="argument loose has bytes"):
