@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
@@ -123,9 +124,9 @@ def make(on: SyncLink, calls: Sequence[Call[Any]]) -> list[Made]:
 async def make_async(on: AsyncLink, calls: Sequence[Call[Any]]) -> list[Made]:
     """The same on one whose statements are awaited."""
     batches = _batches(calls)
-    async with on.one() as held:
-        fence = _fence(calls, await held.autocommits())
-        made: list[Made] = []
+    fence = _fence(calls, await on.autocommits())
+    made: list[Made] = []
+    async with nullcontext(on) if fence is None else on.one() as held:
         if fence is not None:
             await held.run(fence.begin)
         try:

@@ -33,6 +33,7 @@ class Processes:
     def __init__(self) -> None:
         self._idle: list[Process] = []
         self._all: set[Process] = set()
+        self._leaving: set[Process] = set()
         self._guard = Guard()
 
     async def take(self) -> Process:
@@ -41,7 +42,7 @@ class Processes:
             process = self._idle.pop()
             if process.is_alive:
                 return process
-            self._all.discard(process)
+            self.drop(process)
         process = await Process.start(self._guard)
         self._all.add(process)
         return process
@@ -57,14 +58,15 @@ class Processes:
         """Kill it."""
         process.kill()
         self._all.discard(process)
+        self._leaving.add(process)
+        process.ending.add_done_callback(lambda _: self._leaving.discard(process))
 
     async def close(self) -> None:
         """Kill all, and see them end."""
-        ended = list(self._all)
-        for process in ended:
+        for process in list(self._all):
             self.drop(process)
         self._idle.clear()
-        await asyncio.gather(*(process.end() for process in ended))
+        await asyncio.gather(*(process.end() for process in list(self._leaving)))
         await self._guard.close()
 
 
@@ -83,7 +85,7 @@ class Process:
         self._writer = writer
         self._guard = guard
         self._is_killed = False
-        self._ending = asyncio.ensure_future(self._watch())
+        self.ending = asyncio.ensure_future(self._watch())
         self.jobs = 0
 
     @classmethod
@@ -152,7 +154,7 @@ class Process:
         """How it ended, waited for a moment."""
         try:
             async with asyncio.timeout(2.0):
-                code = await asyncio.shield(self._ending)
+                code = await asyncio.shield(self.ending)
         except TimeoutError:
             return "it does not go away"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
