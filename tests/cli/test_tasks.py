@@ -10,7 +10,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
@@ -117,6 +119,41 @@ def test_a_killed_workers_tasks_run_again_within_two_leases(folder: Path, start:
     assert rows == [("success", 3), ("worker_lost", 3)]
 
 
+STARTING = """
+    import subprocess, time
+    import duly
+
+    @duly.task(run_in="process", max_attempts=2)
+    def starts(job: duly.Context) -> int:
+        if job.attempt == 1:
+            with open("started", "w") as file:
+                file.write(f"{subprocess.Popen(['sleep', '600']).pid}\\n")
+            time.sleep(600)
+        return job.attempt
+"""
+
+
+def test_what_a_killed_workers_process_started_is_killed(folder: Path, start: Starter, database_url: str) -> None:
+    """SIGKILL of the worker while its process has one of its own: that does not go on beside the next attempt."""
+    (folder / "starting.py").write_text(textwrap.dedent(STARTING))
+    options = ("worker", "--app", "starting", "--database-url", database_url, "--lease", 2)
+    first = start(*options)
+    job = enqueued(database_url, "starting.starts")
+    file = folder / "started"
+    wait_until(lambda: file.exists() and file.read_text().endswith("\n"), "it has started one")
+    started = psutil.Process(int(file.read_text()))
+    below = psutil.Process(first.process.pid).children(recursive=True)
+    assert started in below
+    first.kill()
+    wait_until(lambda: not any(map(_runs, below)), "all below the worker have ended")
+    start(*options)
+    assert result(database_url, job) == 2
+
+
+def _runs(process: psutil.Process) -> bool:
+    return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+
+
 def test_several_processes_are_kept_running(folder: Path, start: Starter, database_url: str) -> None:
     """One that is killed is started again; a stop drains all of them."""
     command = start("worker", "--app", "jobs", "--database-url", database_url, "--processes", 2, "--grace", 2)
@@ -156,6 +193,28 @@ def test_reload_runs_the_new_code(folder: Path, start: Starter, database_url: st
     assert command.stop().code == 0
 
 
+def test_reload_starts_every_process_anew(folder: Path, start: Starter, database_url: str) -> None:
+    """Each change, whichever of them ends first: after two, all three are there and run the new code."""
+    command = start(
+        "worker", "--app", "jobs", "--database-url", database_url, "--reload", "--processes", 3, "--grace", 1
+    )
+    supervisor = psutil.Process(command.process.pid)
+    wait_until(lambda: command.err.count("worker started") == 3, "three have started")
+    for version in (2, 3):
+        before = set(supervisor.children())
+        text = (folder / "jobs.py").read_text()
+        (folder / "jobs.py").write_text(text.replace(f"return {version - 1}", f"return {version}"))
+        wait_until(partial(_has_said, command, "worker started", 3 * version), "three have started anew")
+        assert len(set(supervisor.children()) - before) == 3
+    assert "has ended" not in command.err
+    assert {result(database_url, enqueued(database_url, "jobs.version")) for _ in range(6)} == {3}
+    assert command.stop().code == 0
+
+
+def _has_said(command: Any, words: str, times: int) -> bool:
+    return bool(command.err.count(words) == times)
+
+
 def test_a_thread_that_job_code_left_does_not_keep_the_worker(folder: Path, start: Starter, database_url: str) -> None:
     """The stop ends in time, and says which thread it was."""
     worker = start("worker", "--app", "jobs", "--database-url", database_url, "--grace", 2)
@@ -189,6 +248,12 @@ def test_the_same_worker_delivers_http_if_told(folder: Path, start: Starter, dat
         (("--no-http",), "leaves nothing to do"),
         (("--app", "jobs", "--queues", "mail:0"), "1 to 10000"),
         (("--app", "jobs", "--queues", "mail,mail:2"), "given twice"),
+        (("--app", "jobs", "--queues", "mail:x"), "write a number, as mail:10"),
+        (("--app", "jobs", "--queues", "mail:-1"), "write a number, as mail:10"),
+        (("--app", "jobs", "--queues", "mail:"), "write a number, as mail:10"),
+        (("--app", "jobs", "--queues", "mail:" + "9" * 5000), "1 to 10000"),
+        (("--app", "../jobs"), "a path is none"),
+        (("--app", "jobs.py"), "cannot import jobs.py"),
         (("--app", "jobs", "--queues", "no queue"), "is no queue name"),
     ],
 )
@@ -199,6 +264,7 @@ def test_what_is_told_wrong_is_one_sentence(
     told = duly("worker", *options, "--database-url", database_url)
     assert told.code == 1
     assert says in told.said
+    assert "Traceback" not in told.err
 
 
 def test_two_processes_of_a_broken_app_give_up(folder: Path, start: Starter, database_url: str) -> None:
@@ -285,6 +351,41 @@ def test_schedules_that_cannot_be_applied(folder: Path, start: Starter, database
     ):
         told = duly(*options, *at)
         assert (told.code, says in told.said) == (1, True), told.said
+
+
+def test_a_worker_says_why_schedules_stay_as_they_are(folder: Path, start: Starter, database_url: str) -> None:
+    """A name of another set, or a schedule that never fires: the worker runs, and does not keep it to itself. One whose
+    only moment has passed keeps nothing from being applied.
+    """
+    at = ("--database-url", database_url)
+    (folder / "ticking.py").write_text(textwrap.dedent(SCHEDULED))
+    assert duly("schedules", "apply", "--yes", "--app", "ticking", "--set", "other", *at).code == 0
+    for text, says in (
+        (SCHEDULED, "of the set 'other'"),
+        (
+            SCHEDULED.replace("0 3 * * *", "0 0 30 2 *").replace("nightly", "never").replace("seconds", "s"),
+            "never/cron",
+        ),
+    ):
+        (folder / "ticking.py").write_text(textwrap.dedent(text))
+        worker = start("worker", "--app", "ticking", *at, "--grace", 1)
+        worker.says("worker started")
+        assert says in " ".join(worker.err.split())
+        assert worker.stop().code == 0
+    passed = """
+        import datetime, duly
+
+        @duly.task
+        def tick() -> None: ...
+
+        duly.schedule("once", tick, at=datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC))
+    """
+    (folder / "passed.py").write_text(textwrap.dedent(passed))
+    applied = duly("schedules", "apply", "--app", "passed", *at)
+    assert (applied.code, applied.out.strip()) == (0, ". once (its time has passed: left out)")
+    worker = start("worker", "--app", "passed", "--apply-schedules", *at, "--grace", 1)
+    worker.says("worker started")
+    assert worker.stop().code == 0
 
 
 def test_arguments_are_shown_as_they_are(database_url: str) -> None:

@@ -75,6 +75,25 @@ async def test_a_timing_that_is_as_before_keeps_its_phase(stage: Stage) -> None:
     assert after["delayed"].timing.anchor == before["delayed"].timing.anchor
 
 
+async def test_what_has_passed_holds_up_nothing(stage: Stage) -> None:
+    """A moment, or an end, that was over before it was applied first: shown, and the others are applied. One that is
+    stored otherwise is removed. A fault besides is told.
+    """
+    past = (await stage.now()) - MINUTE
+    over = [declared("ended", Asked(every=SECOND, end_at=past)), declared("once", Asked(at=past))]
+    passed = [Change("ended", "passed"), Change("once", "passed")]
+    expected = [Change("daily", "added"), *passed]
+    assert await applied(stage, *over, declared("daily"), dry_run=True) == expected
+    assert await applied(stage, *over, declared("daily")) == expected
+    assert await applied(stage, *over, declared("daily")) == passed
+    assert set(await stored(stage)) == {"daily"}
+    assert await applied(stage, declared("daily", Asked(at=past))) == [Change("daily", "removed", ("passed",))]
+    assert await stored(stage) == {}
+    with pytest.raises(InvalidScheduleError) as caught:
+        await applied(stage, declared("bad", Asked(cron="no", at=past)))
+    assert "/0/cron" in [fault.pointer for fault in caught.value.faults]
+
+
 async def test_what_is_wrong_is_told_at_its_place_and_nothing_is_changed(stage: Stage) -> None:
     """Every fault of every declaration; a name that is there twice too."""
     bad = [declared("good"), declared("bad", Asked(cron="0 0 30 2 *")), declared("worse", Asked())]

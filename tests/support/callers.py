@@ -88,6 +88,18 @@ async def _psycopg_dict_rows(url: str) -> AsyncIterator[Caller]:
 
 
 @asynccontextmanager
+async def _psycopg_raw_cursors(url: str) -> AsyncIterator[Caller]:
+    with psycopg.connect(url, cursor_factory=psycopg.RawCursor) as connection:
+        yield _Sync(connection, connection.execute)
+
+
+@asynccontextmanager
+async def _psycopg_async_raw_cursors(url: str) -> AsyncIterator[Caller]:
+    async with await psycopg.AsyncConnection.connect(url, cursor_factory=psycopg.AsyncRawCursor) as connection:
+        yield _Async(connection, connection.execute)
+
+
+@asynccontextmanager
 async def _psycopg_async(url: str) -> AsyncIterator[Caller]:
     async with await psycopg.AsyncConnection.connect(url) as connection:
         yield _Async(connection, connection.execute)
@@ -238,11 +250,9 @@ class _DjangoCaller:
 
     async def commit(self) -> None:
         self.allowed(self.on.commit)
-        self.allowed(lambda: self.on.set_autocommit(True))
 
     async def rollback(self) -> None:
         self.allowed(self.on.rollback)
-        self.allowed(lambda: self.on.set_autocommit(True))
 
 
 @asynccontextmanager
@@ -256,7 +266,9 @@ async def _own_session(url: str) -> AsyncIterator[Caller]:
 CALLERS: dict[str, Callable[[str], AbstractAsyncContextManager[Caller]]] = {
     "psycopg": _psycopg,
     "psycopg with dict rows": _psycopg_dict_rows,
+    "psycopg with raw cursors": _psycopg_raw_cursors,
     "psycopg async": _psycopg_async,
+    "psycopg async with raw cursors": _psycopg_async_raw_cursors,
     "psycopg2": _psycopg2,
     "asyncpg": _asyncpg,
     "asyncpg from a pool": _asyncpg_lent,
@@ -268,3 +280,86 @@ CALLERS: dict[str, Callable[[str], AbstractAsyncContextManager[Caller]]] = {
     "django": _django,
     "duly session": _own_session,
 }
+
+
+def _autocommitting(driver: str, kind: Any, **engine_options: Any) -> Callable[[str], AbstractAsyncContextManager[Any]]:
+    @asynccontextmanager
+    async def connected(url: str) -> AsyncIterator[Any]:
+        engine = sqlalchemy.create_engine(_engine_url(url, driver), **engine_options)
+        try:
+            with kind(engine) as connection:
+                yield connection
+        finally:
+            engine.dispose()
+
+    return connected
+
+
+def _autocommitting_async(driver: str, kind: Any) -> Callable[[str], AbstractAsyncContextManager[Any]]:
+    @asynccontextmanager
+    async def connected(url: str) -> AsyncIterator[Any]:
+        engine = sqlalchemy_asyncio.create_async_engine(_engine_url(url, driver), isolation_level="AUTOCOMMIT")
+        try:
+            async with kind(engine) as connection:
+                yield connection
+        finally:
+            await engine.dispose()
+
+    return connected
+
+
+@asynccontextmanager
+async def _autocommitting_psycopg(url: str) -> AsyncIterator[Any]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def _autocommitting_asyncpg(url: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def _autocommitting_psycopg2(url: str) -> AsyncIterator[Any]:
+    connection = psycopg2.connect(url)
+    connection.set_isolation_level(0)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@asynccontextmanager
+async def _own_database(url: str) -> AsyncIterator[Any]:
+    async with await Database.open(url, max_size=1) as db:
+        yield db
+
+
+_BY_ENGINE = {"isolation_level": "AUTOCOMMIT"}
+_BY_OPTION = {"execution_options": {"isolation_level": "AUTOCOMMIT"}}
+
+AUTOCOMMITTING: dict[str, Callable[[str], AbstractAsyncContextManager[Any]]] = {
+    "psycopg": _autocommitting_psycopg,
+    "psycopg2": _autocommitting_psycopg2,
+    "asyncpg": _autocommitting_asyncpg,
+    "asyncpg pool": lambda url: asyncpg.create_pool(url, min_size=1, max_size=1),
+    "duly database": _own_database,
+    "sqlalchemy engine on psycopg": _autocommitting("psycopg", lambda engine: engine.connect(), **_BY_ENGINE),
+    "sqlalchemy engine on psycopg, begun": _autocommitting("psycopg", lambda engine: engine.begin(), **_BY_ENGINE),
+    "sqlalchemy engine on psycopg2": _autocommitting("psycopg2", lambda engine: engine.connect(), **_BY_ENGINE),
+    "sqlalchemy engine's option": _autocommitting("psycopg", lambda engine: engine.connect(), **_BY_OPTION),
+    "sqlalchemy connection's option": _autocommitting(
+        "psycopg", lambda engine: engine.connect().execution_options(**_BY_ENGINE)
+    ),
+    "sqlalchemy session": _autocommitting("psycopg", orm.Session, **_BY_ENGINE),
+    "sqlalchemy session, engine's option": _autocommitting("psycopg2", orm.Session, **_BY_OPTION),
+    "sqlalchemy async connection on asyncpg": _autocommitting_async("asyncpg", lambda engine: engine.connect()),
+    "sqlalchemy async connection on psycopg": _autocommitting_async("psycopg", lambda engine: engine.connect()),
+    "sqlalchemy async session on asyncpg": _autocommitting_async("asyncpg", sqlalchemy_asyncio.AsyncSession),
+    "sqlalchemy async session on psycopg": _autocommitting_async("psycopg", sqlalchemy_asyncio.AsyncSession),
+}
+"""Connections that commit each statement by themselves, whoever told them to."""

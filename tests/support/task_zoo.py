@@ -55,6 +55,8 @@ def _misbehave(does: str) -> Any:
             raise KeyboardInterrupt
         case "cancel itself":
             raise asyncio.CancelledError
+        case "generator exit":
+            raise GeneratorExit
         case "set":
             return {1, 2}
         case "generator":
@@ -102,6 +104,15 @@ def bad_process(does: str) -> Any:
 
 
 bad: dict[str, Task[Any, Any, Any]] = {"async": bad_async, "sync": bad_sync, "process": bad_process}
+
+
+@app.task(name="zoo.starts", run_in="process", max_attempts=1)
+def starts(then: str, path: str) -> Any:
+    """It starts another process and writes down which, before it misbehaves."""
+    started = subprocess.Popen(["sleep", "600"])
+    with open(path, "w") as file:
+        file.write(str(started.pid))
+    return _misbehave(then)
 
 
 @app.task(name="zoo.waits_async")

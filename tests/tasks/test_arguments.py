@@ -94,6 +94,23 @@ def test_typed_arguments_come_back_as_they_were() -> None:
     assert there_and_back(everything, *given, **named) == (given, named)
 
 
+@dataclass
+class Sealed:
+    data: bytes
+
+
+def test_bytes_and_keys_that_are_annotated_come_back_as_they_were() -> None:
+    """Their annotations make them again what they were; a dict of anything does not."""
+
+    def keeps(data: bytes, words: dict[int, str], sealed: Sealed, loose: dict[str, Any]) -> None: ...
+
+    task = App().task(name="keeps")(keeps)
+    given = [b"x", {1: "a"}, Sealed(b"y"), {"a": 1}]
+    assert there_and_back(task, *given) == (given, {})
+    with pytest.raises(ArgumentsError, match="argument loose has bytes"):
+        task.call(b"x", {1: "a"}, Sealed(b"y"), {"a": b"z"})
+
+
 def test_defaults_are_the_code_that_runs() -> None:
     """What was left out is not stored, so a default that changes in the next release is the new one."""
     assert aware.arguments.to_json((1,), {}) == {"number": 1}
@@ -136,6 +153,9 @@ def test_what_does_not_fit_is_refused_at_the_enqueue(args: tuple[Any, ...], kwar
         (object(), "cannot be written as JSON"),
         ("x" * 1_000_001, "1,000,000 are the limit"),
         (lambda: 1, "cannot be written as JSON"),
+        (b"x", "argument value has bytes, or keys that are no text"),
+        ({1: 2}, "annotate what they are"),
+        ([{"a": ({None: bytearray(b"x")},)}], "annotate what they are"),
     ],
 )
 def test_what_postgresql_cannot_hold_is_refused(value: Any, says: str) -> None:

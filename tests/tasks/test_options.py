@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 from duly import App, Backoff, InvalidInputError
-from duly.tasks.options import Options, is_retried
+from duly.tasks.options import CallFields, Options, is_retried
 
 app = App()
 
@@ -73,6 +73,9 @@ def test_a_key_may_be_made_of_the_arguments_or_left_out() -> None:
         ({"delay": "1h"}, "a timedelta or seconds"),
         ({"delay": 1, "run_at": datetime(2027, 1, 1, tzinfo=UTC)}, "exclude each other"),
         ({"run_at": datetime(2027, 1, 1)}, "time zone"),  # noqa: DTZ001
+        ({"run_at": datetime(9999, 12, 31, 23, tzinfo=timezone(-timedelta(hours=14)))}, "years 1 to 9998"),
+        ({"run_at": datetime.max.replace(tzinfo=UTC)}, "years 1 to 9998"),
+        ({"run_at": datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))}, "years 1 to 9998"),
         ({"backoff": []}, "one delay at least"),
         ({"backoff": "fast"}, "a timedelta or seconds"),
         ({"unique": ""}, "1 to 200 characters"),
@@ -92,6 +95,15 @@ def test_what_cannot_be_right_is_refused(options: Any, says: str) -> None:
     """When it is said, with the name of the part."""
     with pytest.raises(InvalidInputError, match=says):
         declared.using(**options)
+
+
+@pytest.mark.parametrize("name", [name for name in CallFields.__annotations__ if name != "metadata"])
+def test_what_is_refused_is_not_repeated_at_length(name: str) -> None:
+    """An error is read by people: as much of the value as tells which it was."""
+    options: Any = {name: [object()] * 5 + ["x" * 1_000_000]}
+    with pytest.raises(InvalidInputError) as caught:
+        declared.using(**options)
+    assert len(str(caught.value)) < 400
 
 
 def test_a_delay_of_a_key_that_is_no_text_is_refused_at_the_call() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import shlex
 from collections.abc import AsyncIterator, Callable
@@ -12,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from cli.harness import duly
@@ -69,6 +71,7 @@ async def test_it_runs_with_its_arguments_and_its_result_comes_back(
         ("raise", "scheduled", "error", "ValueError: no"),
         ("exit", "scheduled", "error", "SystemExit: 3"),
         ("interrupt", "scheduled", "error", "KeyboardInterrupt"),
+        ("generator exit", "scheduled", "error", "GeneratorExit"),
         ("cancel itself", "scheduled", "error", "the handler cancelled itself"),
         ("set", "scheduled", "error", r"\$ is of type set"),
         ("generator", "scheduled", "error", r"\$ is of type generator"),
@@ -113,6 +116,39 @@ async def test_code_that_ends_its_process_is_a_failed_attempt(database: Database
             assert says in ((await ended(handle)).error or "")
         good = await task_zoo.good["process"].enqueue(database, 1, word="w")
         assert (await good.result(30))["number"] == 1
+
+
+@pytest.mark.parametrize("then", ["leave", "crash"])
+async def test_what_a_process_started_ends_with_it(
+    then: str, database: Database, database_url: str, tmp_path: Path
+) -> None:
+    """However it ends: its group is killed before another attempt begins."""
+    async with working(database_url, process_slots=1):
+        handle = await task_zoo.starts.enqueue(database, then, str(tmp_path / "pid"))
+        await ended(handle)
+        pid = int((tmp_path / "pid").read_text())
+        await until(lambda: _has_ended(pid))
+
+
+async def _has_ended(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize("way", ["async", "sync"])
+async def test_a_fork_leaves_no_copy_of_the_worker(way: str, database: Database, database_url: str) -> None:
+    """The copy ends where the task does; the worker goes on."""
+    before = {child.pid for child in psutil.Process().children()}
+    async with working(database_url):
+        fork = await task_zoo.bad[way].enqueue(database, "fork")
+        assert await fork.result(30) == "forked"
+        good = await task_zoo.good[way].enqueue(database, 1, word="w")
+        assert (await good.result(30))["number"] == 1
+        [copy] = {child.pid for child in psutil.Process().children()} - before
+        await until(lambda: _has_ended(copy))
+        os.waitpid(copy, 0)
 
 
 async def test_what_job_code_forks_answers_for_nobody(database: Database, database_url: str) -> None:

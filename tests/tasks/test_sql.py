@@ -62,6 +62,17 @@ async def test_everything_can_be_said_by_name(database: Database) -> None:
         "'a', priority => 10",
         "'a', priority => null",
         "'a', delay => '1 s', run_at => now()",
+        "'a', delay => '-1 s'",
+        "'a', delay => '100000 years'",
+        "'a', delay => '178000000 years'",
+        "'a', run_at => 'infinity'",
+        "'a', run_at => '-infinity'",
+        "'a', run_at => '9999-12-31'",
+        "'a', run_at => '290000-01-01'",
+        "'a', run_at => '4000-01-01 BC'",
+        "'a', expires_at => 'infinity'",
+        "'a', jsonb_build_object('a', repeat('x', 1000000))",
+        "'a', unique_key => 'k', unique_for => '99999999999999999999'",
         "'a', max_attempts => 0",
         "'a', timeout => '0'",
         "'a', timeout => '1000 days'",
@@ -73,9 +84,11 @@ async def test_everything_can_be_said_by_name(database: Database) -> None:
     ],
 )
 async def test_what_is_wrong_is_an_error_that_says_what(words: str, database: Database) -> None:
-    """22023, invalid parameter value; nothing is stored."""
-    with pytest.raises(asyncpg.InvalidParameterValueError):
+    """22023, invalid parameter value, on one line; nothing is stored."""
+    with pytest.raises(asyncpg.InvalidParameterValueError) as caught:
         await database.execute(f"select duly.enqueue_task({words})")
+    assert len(str(caught.value)) < 250
+    assert "\n" not in caught.value.args[0]
     assert await database.fetchval("select count(*) from duly.job") == 0
 
 

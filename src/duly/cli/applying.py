@@ -38,13 +38,15 @@ from duly.service.task_schedules import reconcile_apps
 from duly.tasks.app import App
 
 _MOST = 1000
-_SIGNS = {"added": "+", "changed": "~", "removed": "-"}
+_SIGNS = {"added": "+", "changed": "~", "removed": "-", "passed": "."}
 
 
 def apply_(
     file: Annotated[
         Path | None,
-        typer.Argument(help="TOML with [[schedule]] tables, or JSON with a list of schedules.", show_default=False),
+        typer.Argument(
+            help="TOML with tables in an array named schedule, or JSON: a list of schedules.", show_default=False
+        ),
     ] = None,
     app: Annotated[
         list[str],
@@ -106,18 +108,18 @@ def apply_(
     changes = run(True)
     if not as_json:
         _show(changes)
-    if changes and not dry_run:
-        _agree(len(changes), yes)
+    if _count(changes) and not dry_run:
+        _agree(_count(changes), yes)
         changes = run(False)
     if as_json:
         print_json({"applied": not dry_run, "changes": changes})
     else:
-        note(f"{len(changes)} changes{', none made: --dry-run' if dry_run else ' made'}")
+        note(f"{_count(changes)} changes{', none made: --dry-run' if dry_run else ' made'}")
 
 
 async def apply_or_tell(db: Database, apps: tuple[App, ...], references: Iterable[str], *, told_to: bool) -> None:
     """What a worker does with the schedules of its apps: it makes them so if it was told to, and otherwise says what
-    differs, if they are declared and applied as one set.
+    differs, and what stands against making them so.
     """
     if not told_to and not any(app.schedules for app in apps):
         return
@@ -127,12 +129,13 @@ async def apply_or_tell(db: Database, apps: tuple[App, ...], references: Iterabl
     except (ForeignScheduleError, InvalidScheduleError) as error:
         if told_to:
             raise InvalidInputError(f"{', '.join(references)}: {error}") from error
+        note(f"schedules are not as declared, and cannot be made so: {error}")
         return
     if told_to:
         _show(changes)
-    elif changes:
+    elif _count(changes):
         options = " ".join(f"--app {reference}" for reference in references)
-        what = ", ".join(_line(change) for change in changes)
+        what = ", ".join(_line(change) for change in changes if change.what != "passed")
         note(f"schedules are not as declared ({what}): duly schedules apply {options}, or --apply-schedules here")
 
 
@@ -201,7 +204,13 @@ def _show(changes: Iterable[Change]) -> None:
         say(_line(change))
 
 
+def _count(changes: Iterable[Change]) -> int:
+    return sum(change.what != "passed" for change in changes)
+
+
 def _line(change: Change) -> str:
+    if change.what == "passed":
+        return f"{_SIGNS['passed']} {change.name} (its time has passed: left out)"
     return f"{_SIGNS[change.what]} {change.name}" + (f" ({', '.join(change.parts)})" if change.parts else "")
 
 

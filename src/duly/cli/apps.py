@@ -35,14 +35,19 @@ def found_apps(references: Iterable[str]) -> tuple[App, ...]:
 
 def _found(reference: str) -> App:
     module_name, _, name = reference.partition(":")
-    if not module_name:
-        raise InvalidInputError(f"--app {reference!r} names no module: write package.module or package.module:app")
+    if not all(module_name.split(".")) or "/" in module_name or os.sep in module_name:
+        raise InvalidInputError(
+            f"--app {reference!r} names no module: write package.module or package.module:app, as it is imported from "
+            "the working directory; a path is none"
+        )
     try:
         module = importlib.import_module(module_name)
     except DulyError:
         raise
-    except Exception as error:  # the module's own code
-        log.error("--app %s cannot be imported", reference, exc_info=error)
+    except Exception as error:  # the module's own code, unless it is not there
+        is_absent = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
+        if not is_absent:
+            log.error("--app %s cannot be imported", reference, exc_info=error)
         raise InvalidInputError(f"--app {reference}: cannot import {module_name}: {describe(error)}") from error
     if not name:
         return default_app

@@ -264,17 +264,22 @@ def leave(code: int) -> None:
 
 def read_queues(text: str) -> dict[str, int | None]:
     """Queue names as typed, comma between; `:10` after a name gives it ten slots of its own. Raises
-    InvalidInputError for none, or for a name that no queue can have. (A queue whose own name ends so is written with
-    its slots, as `name:7:10`.)
+    InvalidInputError for none, or for a name that no queue can have. What follows the last colon is always slots: a
+    queue whose own name has a colon is written with its slots, as `eu:mail:10`.
     """
     queues: dict[str, int | None] = {}
     for part in text.split(","):
-        name, _, slots = part.strip().rpartition(":")
-        if not name or not (slots.isascii() and slots.isdigit()):
+        name, colon, slots = part.strip().rpartition(":")
+        if not colon:
             name, slots = part.strip(), ""
         if not QUEUE_NAME.fullmatch(name):
             raise InvalidInputError(f"{name!r} is no queue name: letters, digits and . _ : / -, comma between names")
-        if slots and not 1 <= int(slots) <= 10_000:
+        if colon and not (slots.isascii() and slots.isdigit()):
+            raise InvalidInputError(
+                f"queue {name} has {slots!r} slots: write a number, as {name}:10, or {name} alone; a queue that is "
+                f"itself named {part.strip()!r} is written with its slots, {part.strip().rstrip(':')}:10"
+            )
+        if slots and (len(slots) > 9 or not 1 <= int(slots) <= 10_000):
             raise InvalidInputError(f"queue {name} has {slots} slots: 1 to 10000")
         if name in queues:
             raise InvalidInputError(f"queue {name} is given twice: name it once")

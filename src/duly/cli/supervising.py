@@ -82,7 +82,7 @@ async def _pass_on(stop: Stop, children: list[_Child]) -> None:
 
 @dataclass
 class _Reloading:
-    """Notices changes of Python files."""
+    """Notices changes of Python files. Each change sets its own event: who has begun before it waits for that one."""
 
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -95,7 +95,8 @@ class _Reloading:
                 different = sorted({path for path, _ in now ^ before})
                 note(f"{', '.join(different[:3])} changed, starting anew")
                 before = now
-                self.changed.set()
+                told, self.changed = self.changed, asyncio.Event()
+                told.set()
 
 
 def _stamps() -> frozenset[tuple[str, int]]:
@@ -128,8 +129,7 @@ class _Child:
         quick_ends = 0
         while not draining.is_set():
             began = time.monotonic()
-            if reloading is not None:
-                reloading.changed.clear()
+            changed = None if reloading is None else reloading.changed
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -137,16 +137,16 @@ class _Child:
                 *sys.argv[1:],
                 env={**os.environ, SUPERVISOR: str(os.getpid()), NUMBER: str(self._number)},
             )
-            code = await self._ended(reloading)
+            code = await self._ended(changed)
             if draining.is_set():
                 return code == 0
-            if reloading is not None and reloading.changed.is_set():
+            if changed is not None and changed.is_set():
                 continue
             quick_ends = quick_ends + 1 if time.monotonic() - began < _QUICK_S else 0
             log.error("a worker process has ended", extra={"number": self._number, "exit_code": code})
-            if reloading is not None:
+            if changed is not None:
                 note("waiting for a change")
-                await first_of(reloading.changed, draining)
+                await first_of(changed, draining)
                 continue
             if quick_ends >= _QUICK_ENDS:
                 complain(
@@ -159,12 +159,12 @@ class _Child:
             await first_of(draining, limit_s=pause.next_s())
         return True
 
-    async def _ended(self, reloading: _Reloading | None) -> int:
+    async def _ended(self, changed: asyncio.Event | None) -> int:
         assert self._process is not None
         ending = asyncio.ensure_future(self._process.wait())
-        if reloading is None:
+        if changed is None:
             return await ending
-        changing = asyncio.ensure_future(reloading.changed.wait())
+        changing = asyncio.ensure_future(changed.wait())
         await asyncio.wait({ending, changing}, return_when=asyncio.FIRST_COMPLETED)
         changing.cancel()
         for _ in range(2):

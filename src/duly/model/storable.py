@@ -78,6 +78,11 @@ def shown(value: object, limit: int = 200) -> str:
         return storable_text(f"({class_name(value)} that could not be shown)", limit)
 
 
+def excerpt(value: object) -> str:
+    """As much of a value as an error needs to be recognized by: 100 characters."""
+    return shown(value, 100)
+
+
 def class_name(value: object) -> str:
     """The name of a value's class, as Python has it: a metaclass cannot answer instead."""
     name: str = type.__dict__["__name__"].__get__(type(value))

@@ -43,11 +43,6 @@ def processed_once(on: Any, job_id: UUID, *, table: str = TABLE) -> Any:
     record alone.
     """
     chosen = link(on)
-    if chosen.autocommits():
-        raise InvalidInputError(
-            "this connection commits each statement by itself, so the record would be kept although the work fails: "
-            "begin a transaction"
-        )
     statement = _RECORD.format(table=_checked(table))
     if inspect.iscoroutinefunction(chosen.text):
         return _recorded_async(chosen, statement, job_id)  # type: ignore[arg-type]
@@ -68,11 +63,22 @@ def create_processed_table(on: Any, *, table: str = TABLE) -> Any:
 
 
 def _recorded(on: SyncLink, statement: str, job_id: UUID) -> bool:
+    if on.autocommits():
+        raise _would_commit()
     return on.text(statement, str(job_id)) == "1"
 
 
 async def _recorded_async(on: AsyncLink, statement: str, job_id: UUID) -> bool:
+    if await on.autocommits():
+        raise _would_commit()
     return await on.text(statement, str(job_id)) == "1"
+
+
+def _would_commit() -> InvalidInputError:
+    return InvalidInputError(
+        "this connection commits each statement by itself, so the record would be kept although the work fails: "
+        "begin a transaction"
+    )
 
 
 def _checked(table: str) -> str:

@@ -44,10 +44,12 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What applying a declaration does to a schedule; `parts`: which parts of it differ."""
+    """What applying a declaration does to a schedule; `parts`: which parts of it differ. "passed": nothing, since its
+    last moment was over before it was applied first; one that is stored otherwise is removed for that.
+    """
 
     name: str
-    what: Literal["added", "changed", "removed"]
+    what: Literal["added", "changed", "removed", "passed"]
     parts: tuple[str, ...] = ()
 
 
@@ -91,6 +93,10 @@ async def reconcile(
         try:
             new = _new(one, before, declared_by, now, horizon)
         except InvalidScheduleError as error:
+            if _has_passed(one.asked, error.faults, now):
+                what = Change(one.name, "removed", ("passed",)) if before else Change(one.name, "passed")
+                changes.append((what, before, None))
+                continue
             faults.extend(Fault(f"/{place}{fault.pointer}", fault.detail) for fault in error.faults)
             continue
         parts = () if before is None else _differences(before, new, keyring)
@@ -110,8 +116,8 @@ async def _apply(
     db: Database, owner: Owner, before: Schedule | None, new: NewSchedule | None, keyring: Keyring, now: datetime
 ) -> None:
     if new is None:
-        assert before is not None  # or there would be no change
-        await delete_schedule(db, owner, before.id)
+        if before is not None:
+            await delete_schedule(db, owner, before.id)
     elif before is None:
         await create_schedule(db, owner, new, keyring=keyring, now=now)
     else:
@@ -147,6 +153,12 @@ def _new(one: Declared, before: Schedule | None, declared_by: str, now: datetime
         if before is not None and before.timing.every is not None and one.asked.start_at is None:
             timing = replace(timing, anchor=before.timing.anchor)
     return NewSchedule(timing, one.policy, one.template, one.name, declared_by)
+
+
+def _has_passed(asked: Asked, faults: Sequence[Fault], now: datetime) -> bool:
+    """Whether nothing else is wrong with it."""
+    over = {f"/{name}" for name in ("at", "end_at") if (moment := getattr(asked, name)) is not None and moment <= now}
+    return {fault.pointer for fault in faults} <= over
 
 
 def _asks_for(asked: Asked, timing: Timing) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Protocol, TypeVar, Unpack, cast, overload
 
 from duly.model.errors import InvalidInputError
+from duly.model.storable import excerpt
 from duly.schema.naming import DEFAULT_SCHEMA, checked_name
 from duly.tasks.context import Context
 from duly.tasks.enqueueing import Call
@@ -97,11 +98,12 @@ class App:
         made = declared_schedule(name, what, when)
         if self._tasks.get(made.call.task.name) is not made.call.task:
             raise InvalidInputError(
-                f"schedule {name!r}: task {made.call.task.name} is none of this app's: declare it in the task's app"
+                f"schedule {excerpt(name)}: task {made.call.task.name} is none of this app's: declare it "
+                "in the task's app"
             )
         other = self._schedules.get(name)
         if other is not None and not other.is_same(made):
-            raise InvalidInputError(f"two schedules are named {name!r}: give one of them another name")
+            raise InvalidInputError(f"two schedules are named {excerpt(name)}: give one of them another name")
         self._schedules[name] = made
         return made
 
@@ -115,9 +117,9 @@ class App:
     ) -> Task[Any, Any, Any]:
         _check_function(function)
         if run_in not in ("auto", "process"):
-            raise InvalidInputError(f"run_in is {run_in!r}: 'auto' or 'process' is needed", "/run_in")
+            raise InvalidInputError(f"run_in is {excerpt(run_in)}: 'auto' or 'process' is needed", "/run_in")
         if isinstance(aliases, str):
-            raise InvalidInputError(f"aliases is {aliases!r}: a list of names is needed", "/aliases")
+            raise InvalidInputError(f"aliases is {excerpt(aliases)}: a list of names is needed", "/aliases")
         made: Task[Any, Any, Any] = Task(
             function,
             name=_checked_name(name or _default_name(function)),
@@ -153,7 +155,7 @@ schedule = default_app.schedule
 
 def _check_function(function: Any) -> None:
     if not callable(function) or isinstance(function, type):
-        raise InvalidInputError(f"{function!r} is no function: a task is a function, sync or async")
+        raise InvalidInputError(f"{excerpt(function)} is no function: a task is a function, sync or async")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidInputError(f"{_place(function)} yields, so it is no job: return a list, or enqueue a job per item")
 
@@ -185,6 +187,7 @@ def _module(function: Callable[..., Any]) -> str:
 def _checked_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise InvalidInputError(
-            f"{name!r} is no task name: letters, digits and _ . : -, beginning with a letter, at most 150", "/name"
+            f"{excerpt(name)} is no task name: letters, digits and _ . : -, beginning with a letter, at most 150",
+            "/name",
         )
     return name

@@ -168,7 +168,16 @@ class Arguments:
         try:
             dumped = adapter.dump_python(validated, mode="json", warnings="error")
             if dumped is None or isinstance(dumped, dict | list):  # pydantic writes NaN as null there
-                check_finite(adapter.dump_python(validated), f"task {self._name}: its arguments.{name}")
+                plain = adapter.dump_python(validated)
+                check_finite(plain, f"task {self._name}: its arguments.{name}")
+            else:
+                plain = validated
+            if _may_change(plain) and self._validated(adapter, name, dumped) != validated:
+                raise ArgumentsError(
+                    f"task {self._name}: argument {name} has bytes, or keys that are no text, which would come back as "
+                    "text: annotate what they are, as in dict[int, str]",
+                    f"/{name}",
+                )
             return dumped
         except InvalidInputError:
             raise
@@ -203,6 +212,18 @@ def _adapter(annotation: Any, task: str, name: str) -> TypeAdapter[Any]:
             f"task {task}: {name} is annotated {shown(annotation)}, which cannot become JSON: "
             "use plain types, a dataclass or a pydantic model, and hand over ids instead of objects"
         ) from error
+
+
+def _may_change(value: object) -> bool:
+    """Whether it has what JSON holds as text only: an annotation makes it what it was, or nothing does."""
+    match value:
+        case bytes() | bytearray():
+            return True
+        case dict():
+            return any(not isinstance(key, str) or _may_change(member) for key, member in value.items())
+        case list() | tuple() | set() | frozenset():
+            return any(_may_change(item) for item in value)
+    return False
 
 
 def _first(error: ValidationError) -> str:

@@ -25,13 +25,11 @@ Stored = str | tuple[int | str, ...]
 
 
 async def run_async(task: Task[Any, Any, Any], payload_json: str, context: Context, stored: Stored) -> Outcome:
-    """Run an async task. Raises nothing: SystemExit, KeyboardInterrupt and CancelledError are failed attempts too."""
+    """Run an async task. Raises nothing: SystemExit, GeneratorExit and CancelledError are failed attempts too."""
     try:
         args, kwargs = task.arguments.to_call(json.loads(payload_json), context)
         value = task.function(*args, **kwargs)
         return ended(task, await value if inspect.isawaitable(value) else value)
-    except GeneratorExit:
-        raise  # its loop is being closed
     except BaseException as error:
         return failed(task, error, stored)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol, TypeAlias
 
 from duly.model.errors import InvalidInputError
@@ -49,9 +50,21 @@ class AsyncLink(Protocol):
 
     async def text(self, statement: str, *params: Param) -> str | None: ...
     async def run(self, statement: str) -> None: ...
-    def is_in_transaction(self) -> bool: ...
-    def autocommits(self) -> bool: ...
+    async def is_in_transaction(self) -> bool: ...
+    async def autocommits(self) -> bool: ...
     async def end(self) -> None: ...
+
+    def one(self) -> AbstractAsyncContextManager[AsyncLink]:
+        """Meanwhile one connection: itself, or one of its pool's."""
+        ...
+
+
+class _One:
+    """What is one connection already."""
+
+    @asynccontextmanager
+    async def one(self: Any) -> AsyncIterator[AsyncLink]:
+        yield self
 
 
 def link(connection: Any) -> SyncLink | AsyncLink:
@@ -91,14 +104,16 @@ class _Psycopg:
         self._connection = connection
 
     def _cursor(self) -> Any:
-        return self._connection.cursor(row_factory=sys.modules["psycopg.rows"].tuple_row)
+        """A plain one: the connection's own factory may make cursors that read statements otherwise."""
+        return sys.modules["psycopg"].Cursor(self._connection, row_factory=sys.modules["psycopg.rows"].tuple_row)
 
     def text(self, statement: str, *params: Param) -> str | None:
         with self._cursor() as cursor:
             return _only(cursor.execute(_with_percent_s(statement), params).fetchone())
 
     def run(self, statement: str) -> None:
-        self._connection.execute(statement)
+        with self._cursor() as cursor:
+            cursor.execute(statement)
 
     def is_in_transaction(self) -> bool:
         return bool(self._connection.info.transaction_status != 0)  # 0: idle, in libpq's words
@@ -111,25 +126,29 @@ class _Psycopg:
             self._connection.rollback()
 
 
-class _AsyncPsycopg:
+class _AsyncPsycopg(_One):
     """psycopg 3, awaited."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
+    def _cursor(self) -> Any:
+        return sys.modules["psycopg"].AsyncCursor(self._connection, row_factory=sys.modules["psycopg.rows"].tuple_row)
+
     async def text(self, statement: str, *params: Param) -> str | None:
-        async with self._connection.cursor(row_factory=sys.modules["psycopg.rows"].tuple_row) as cursor:
+        async with self._cursor() as cursor:
             await cursor.execute(_with_percent_s(statement), params)
             return _only(await cursor.fetchone())
 
     async def run(self, statement: str) -> None:
-        await self._connection.execute(statement)
+        async with self._cursor() as cursor:
+            await cursor.execute(statement)
 
-    def is_in_transaction(self) -> bool:
+    async def is_in_transaction(self) -> bool:
         return bool(self._connection.info.transaction_status != 0)
 
-    def autocommits(self) -> bool:
-        return bool(self._connection.autocommit) and not self.is_in_transaction()
+    async def autocommits(self) -> bool:
+        return bool(self._connection.autocommit) and not await self.is_in_transaction()
 
     async def end(self) -> None:
         if not self._connection.autocommit:
@@ -163,7 +182,7 @@ class _Psycopg2:
             self._connection.rollback()
 
 
-class _Asyncpg:
+class _Asyncpg(_One):
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
@@ -173,35 +192,53 @@ class _Asyncpg:
     async def run(self, statement: str) -> None:
         await self._connection.execute(statement)
 
-    def is_in_transaction(self) -> bool:
+    async def is_in_transaction(self) -> bool:
         return bool(self._connection.is_in_transaction())
 
-    def autocommits(self) -> bool:
-        return not self.is_in_transaction()
+    async def autocommits(self) -> bool:
+        return not await self.is_in_transaction()
 
     async def end(self) -> None:
         return None  # outside a block each statement is its own
 
 
 class _AsyncpgPool(_Asyncpg):
-    """A pool, or Duly's own `Database`: each statement alone."""
+    """Each statement alone."""
 
-    def is_in_transaction(self) -> bool:
+    async def is_in_transaction(self) -> bool:
         return False
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[AsyncLink]:
+        async with self._connection.acquire() as connection:
+            yield _Asyncpg(connection)
+
+
+class _OwnDatabase(_AsyncpgPool):
+    """Duly's own pool."""
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[AsyncLink]:
+        async with self._connection.session() as session:
+            yield _OwnSession(session)
 
 
 class _OwnSession(_Asyncpg):
-    def is_in_transaction(self) -> bool:
+    async def is_in_transaction(self) -> bool:
         return bool(self._connection.connection.is_in_transaction())
 
 
 class _SqlAlchemy:
-    """A Connection."""
+    """A Connection. It says that it is in a transaction also where its driver commits each statement: the driver is
+    asked.
+    """
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+        self._began = False
 
     def text(self, statement: str, *params: Param) -> str | None:
+        self._began = self._began or not self._connection.in_transaction()
         made = sys.modules["sqlalchemy"].text(_with_names(statement))
         return _as_text(self._connection.execute(made, _named(params)).scalar())
 
@@ -212,44 +249,52 @@ class _SqlAlchemy:
         return bool(self._connection.in_transaction()) and not self.autocommits()
 
     def autocommits(self) -> bool:
-        return bool(self._connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT")
+        return _driver_autocommits(self._connection)
 
     def end(self) -> None:
-        self._connection.rollback()
+        if self._began:
+            self._connection.rollback()
 
 
 class _SqlAlchemySession(_SqlAlchemy):
     def autocommits(self) -> bool:
-        return False  # it begins a transaction by itself
+        return _driver_autocommits(self._connection.connection())
 
 
-class _AsyncSqlAlchemy:
+class _AsyncSqlAlchemy(_One):
     """An AsyncConnection."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+        self._began = False
 
     async def text(self, statement: str, *params: Param) -> str | None:
+        self._began = self._began or not self._connection.in_transaction()
         made = sys.modules["sqlalchemy"].text(_with_names(statement))
         return _as_text((await self._connection.execute(made, _named(params))).scalar())
 
     async def run(self, statement: str) -> None:
         await self._connection.execute(sys.modules["sqlalchemy"].text(statement))
 
-    def is_in_transaction(self) -> bool:
-        return bool(self._connection.in_transaction()) and not self.autocommits()
+    async def is_in_transaction(self) -> bool:
+        return bool(self._connection.in_transaction()) and not await self.autocommits()
 
-    def autocommits(self) -> bool:
-        options = self._connection.sync_connection.get_execution_options()
-        return bool(options.get("isolation_level") == "AUTOCOMMIT")
+    async def autocommits(self) -> bool:
+        return _driver_autocommits(self._connection.sync_connection)
 
     async def end(self) -> None:
-        await self._connection.rollback()
+        if self._began:
+            await self._connection.rollback()
 
 
 class _AsyncSqlAlchemySession(_AsyncSqlAlchemy):
-    def autocommits(self) -> bool:
-        return False
+    async def autocommits(self) -> bool:
+        return _driver_autocommits((await self._connection.connection()).sync_connection)
+
+
+def _driver_autocommits(connection: Any) -> bool:
+    """Whether SQLAlchemy's driver does, whoever told it to: the engine, its options or the connection's."""
+    return bool(connection.connection.dbapi_connection.autocommit)
 
 
 class _Django:
@@ -271,14 +316,19 @@ class _Django:
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
 
+    def _driver(self) -> SyncLink:
+        self._connection.ensure_connection()
+        return link(self._connection.connection)  # type: ignore[return-value]
+
     def is_in_transaction(self) -> bool:
-        return bool(self._connection.in_atomic_block) or not self._connection.get_autocommit()
+        return bool(self._connection.in_atomic_block) or self._driver().is_in_transaction()
 
     def autocommits(self) -> bool:
-        return not self.is_in_transaction()
+        return not self._connection.in_atomic_block and self._driver().autocommits()
 
     def end(self) -> None:
-        return None  # in autocommit mode each statement is its own
+        if not self._connection.in_atomic_block and not self._connection.get_autocommit():
+            self._connection.rollback()
 
 
 def _only(row: Any) -> str | None:
@@ -304,6 +354,6 @@ _KNOWN: tuple[tuple[str, str, Callable[[Any], SyncLink | AsyncLink]], ...] = (
     ("sqlalchemy.ext.asyncio", "async_scoped_session", _AsyncSqlAlchemySession),
     ("django.db.backends.base.base", "BaseDatabaseWrapper", _Django),
     ("django.utils.connection", "ConnectionProxy", _Django),
-    ("duly.queue.database", "Database", _AsyncpgPool),
+    ("duly.queue.database", "Database", _OwnDatabase),
     ("duly.queue.database", "Session", _OwnSession),
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
@@ -44,6 +45,14 @@ class Call(Generic[R_co]):
     @property
     def schema(self) -> str:
         return self.task.schema
+
+    @property
+    def is_refusable(self) -> bool:
+        """Whether the answer can be that it makes no job: its key is taken, or its id is another job's. A call that
+        is enqueued again is another one if its end is counted anew.
+        """
+        may_be_taken = self.unique is not None and self.unique.on_conflict != "keep"
+        return may_be_taken or self.options.id is not None or self.options.expires_after is not None
 
     def to_row(self) -> dict[str, Any]:
         """The object that `duly.enqueue_tasks` takes; what is None is left out."""
@@ -92,49 +101,71 @@ def new_call(task: Task[Any, Any, R_co], options: Options, args: tuple[Any, ...]
 
 
 def make(on: SyncLink, calls: Sequence[Call[Any]]) -> list[Made]:
-    """Enqueue on a connection whose statements block. Raises UniqueKeyTakenError or IdConflictError; the driver's
-    own errors pass.
+    """Enqueue on a connection whose statements block. Raises UniqueKeyTakenError or IdConflictError, and then none of
+    these jobs exist; the driver's own errors pass.
     """
+    batches = _batches(calls)
+    fence = _fence(calls, on.autocommits())
     made: list[Made] = []
-    for batch in _batches(calls):
-        guarded = any(call.options.savepoint for call in batch) and not on.autocommits()
-        if guarded:
-            on.run("savepoint duly_enqueue")
-        try:
-            answer = on.text(named(_ENQUEUE, batch[0].schema), _rows(batch))
-        except BaseException:
-            if guarded:
-                on.run("rollback to savepoint duly_enqueue")
-            raise
-        if guarded:
-            on.run("release savepoint duly_enqueue")
-        made += _read(batch, answer)
+    if fence is not None:
+        on.run(fence.begin)
+    try:
+        for batch in batches:
+            made += _read(batch, on.text(named(_ENQUEUE, batch[0].schema), _rows(batch)))
+    except BaseException:
+        if fence is not None:
+            on.run(fence.undo)
+        raise
+    if fence is not None:
+        on.run(fence.keep)
     return made
 
 
 async def make_async(on: AsyncLink, calls: Sequence[Call[Any]]) -> list[Made]:
     """The same on one whose statements are awaited."""
+    batches = _batches(calls)
+    fence = _fence(calls, await on.autocommits())
     made: list[Made] = []
-    for batch in _batches(calls):
-        guarded = any(call.options.savepoint for call in batch) and not on.autocommits()
-        if guarded:
-            await on.run("savepoint duly_enqueue")
+    async with nullcontext(on) if fence is None else on.one() as held:
+        if fence is not None:
+            await held.run(fence.begin)
         try:
-            answer = await on.text(named(_ENQUEUE, batch[0].schema), _rows(batch))
+            for batch in batches:
+                made += _read(batch, await held.text(named(_ENQUEUE, batch[0].schema), _rows(batch)))
         except BaseException:
-            if guarded:
-                await on.run("rollback to savepoint duly_enqueue")
+            if fence is not None:
+                await held.run(fence.undo)
             raise
-        if guarded:
-            await on.run("release savepoint duly_enqueue")
-        made += _read(batch, answer)
+        if fence is not None:
+            await held.run(fence.keep)
     return made
 
 
-def _batches(calls: Sequence[Call[Any]]) -> Iterable[Sequence[Call[Any]]]:
+@dataclass(frozen=True, slots=True)
+class _Fence:
+    """Statements around those of one enqueue, which make them one: all of its jobs, or none."""
+
+    begin: str
+    undo: str
+    keep: str
+
+
+_TRANSACTION = _Fence("begin", "rollback", "commit")
+_SAVEPOINT = _Fence("savepoint duly_enqueue", "rollback to savepoint duly_enqueue", "release savepoint duly_enqueue")
+
+
+def _fence(calls: Sequence[Call[Any]], autocommits: bool) -> _Fence | None:
+    """None where a single statement does it, or the caller's transaction ends with what fails."""
+    refusable = len(calls) > 1 and any(call.is_refusable for call in calls)
+    if autocommits:
+        return _TRANSACTION if refusable or len(calls) > _BATCH else None
+    return _SAVEPOINT if refusable or any(call.options.savepoint for call in calls) else None
+
+
+def _batches(calls: Sequence[Call[Any]]) -> list[Sequence[Call[Any]]]:
     if len({call.schema for call in calls}) > 1:
         raise InvalidInputError("the calls are of apps with different schemas: enqueue those of each app apart")
-    return (calls[at : at + _BATCH] for at in range(0, len(calls), _BATCH))
+    return [calls[at : at + _BATCH] for at in range(0, len(calls), _BATCH)]
 
 
 def _rows(batch: Sequence[Call[Any]]) -> str:

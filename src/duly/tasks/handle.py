@@ -14,7 +14,7 @@ from uuid import UUID
 from duly.model.errors import InvalidInputError, JobFailedError, NotFoundError
 from duly.model.states import FINAL, State
 from duly.schema.naming import named
-from duly.tasks.connections import AsyncLink, SyncLink, link
+from duly.tasks.connections import link
 from duly.tasks.context import Progress
 from duly.tasks.options import Duration, as_duration
 
@@ -54,13 +54,11 @@ class _Handle(Generic[R_co]):
             raise JobFailedError(self.job_id, found.state, found.reason, found.error)
         return self.load(found.result)
 
-    def _refuse_in_transaction(self, on: SyncLink | AsyncLink) -> None:
-        if on.is_in_transaction():
-            raise InvalidInputError(
-                f"a transaction is open on the connection that is to wait for job {self.job_id}: "
-                "commit it first, since a job runs only once "
-                "its transaction has committed, or wait on another connection with `on=`"
-            )
+    def _is_open(self) -> InvalidInputError:
+        return InvalidInputError(
+            f"a transaction is open on the connection that is to wait for job {self.job_id}: commit it first, since "
+            "a job runs only once its transaction has committed, or wait on another connection with `on=`"
+        )
 
     def _late(self, limit: timedelta) -> TimeoutError:
         return TimeoutError(f"job {self.job_id} has not ended within {limit.total_seconds():g} s")
@@ -85,7 +83,8 @@ class Handle(_Handle[R_co]):
         Raises TimeoutError, JobFailedError if it is dead or cancelled, NotFoundError if it does not exist.
         """
         limit = as_duration("timeout", timeout)
-        self._refuse_in_transaction(link(self.connection if on is None else on))
+        if link(self.connection if on is None else on).is_in_transaction():
+            raise self._is_open()
         for pause_s in _pauses(limit):
             found = self.state(on=on)
             if found is None or found.state in FINAL:
@@ -100,7 +99,7 @@ class AsyncHandle(_Handle[R_co]):
     async def state(self, *, on: Any = None) -> JobState | None:
         """How it stands; None if it does not exist, or not for this connection yet."""
         on = link(self.connection if on is None else on)
-        began = not on.is_in_transaction()
+        began = not await on.is_in_transaction()
         found = _read(await on.text(named(_STATE, self.schema), str(self.job_id)))
         if began:
             await on.end()
@@ -109,7 +108,9 @@ class AsyncHandle(_Handle[R_co]):
     async def result(self, timeout: Duration, *, on: Any = None) -> R_co:
         """As `Handle.result`, awaited."""
         limit = as_duration("timeout", timeout)
-        self._refuse_in_transaction(link(self.connection if on is None else on))
+        chosen: Any = link(self.connection if on is None else on)
+        if await chosen.is_in_transaction():
+            raise self._is_open()
         for pause_s in _pauses(limit):
             found = await self.state(on=on)
             if found is None or found.state in FINAL:

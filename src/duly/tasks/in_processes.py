@@ -1,5 +1,5 @@
 """CPU-bound or untrusted tasks run in processes of their own, which can be killed: with all that they started, at
-their time limit.
+their time limit and with their worker. Only what has left their process group escapes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from duly.model.outcomes import Outcome, Report, Retry
 from duly.tasks.context import Progress
+from duly.tasks.guarding import Guard
 from duly.tasks.wire import Job, NonsenseError, outcome_from_wire, pack, read
 
 log = logging.getLogger("duly.task")
@@ -32,6 +33,8 @@ class Processes:
     def __init__(self) -> None:
         self._idle: list[Process] = []
         self._all: set[Process] = set()
+        self._leaving: set[Process] = set()
+        self._guard = Guard()
 
     async def take(self) -> Process:
         """An idle one, or a new one."""
@@ -39,8 +42,8 @@ class Processes:
             process = self._idle.pop()
             if process.is_alive:
                 return process
-            self._all.discard(process)
-        process = await Process.start()
+            self.drop(process)
+        process = await Process.start(self._guard)
         self._all.add(process)
         return process
 
@@ -55,29 +58,38 @@ class Processes:
         """Kill it."""
         process.kill()
         self._all.discard(process)
+        self._leaving.add(process)
+        process.ending.add_done_callback(lambda _: self._leaving.discard(process))
 
     async def close(self) -> None:
         """Kill all, and see them end."""
-        ended = list(self._all)
-        for process in ended:
+        for process in list(self._all):
             self.drop(process)
         self._idle.clear()
-        await asyncio.gather(*(process.end() for process in ended))
+        await asyncio.gather(*(process.end() for process in list(self._leaving)))
+        await self._guard.close()
 
 
 class Process:
     """One process, and the socket to it."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        guard: Guard,
     ) -> None:
         self._process = process
         self._reader = reader
         self._writer = writer
+        self._guard = guard
+        self._is_killed = False
+        self.ending = asyncio.ensure_future(self._watch())
         self.jobs = 0
 
     @classmethod
-    async def start(cls) -> Process:
+    async def start(cls, guard: Guard) -> Process:
         """Start one. It is in a session and a process group of its own: signals to the worker's do not reach it."""
         ours, theirs = socket.socketpair()
         try:
@@ -96,8 +108,9 @@ class Process:
             raise
         finally:
             theirs.close()
+        guard.add(process.pid)
         reader, writer = await asyncio.open_connection(sock=ours)
-        return cls(process, reader, writer)
+        return cls(process, reader, writer, guard)
 
     @property
     def pid(self) -> int:
@@ -134,19 +147,30 @@ class Process:
 
     def kill(self) -> None:
         """End it and all of its group, at once."""
-        if self._process.returncode is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        self._kill_group()
         self._writer.close()
 
     async def end(self) -> str:
         """How it ended, waited for a moment."""
         try:
             async with asyncio.timeout(2.0):
-                code = await self._process.wait()
+                code = await asyncio.shield(self.ending)
         except TimeoutError:
             return "it does not go away"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+    async def _watch(self) -> int:
+        """What it has started must not outlive it, whatever ended it."""
+        code = await self._process.wait()
+        self._kill_group()
+        return code
+
+    def _kill_group(self) -> None:
+        if not self._is_killed:  # once: afterwards the number may be another group's
+            self._is_killed = True
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._guard.forget(self._process.pid)
 
 
 def _progress(message: dict[str, Any]) -> Progress:

@@ -4,6 +4,7 @@ ends, and takes no other.
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
@@ -67,9 +68,12 @@ class _Thread:
         return "".join(traceback.format_stack(frame)) if frame else "(unknown)"
 
     def _main(self) -> None:
+        own = os.getpid()
         while (work := self._given.get()) is not None:
             work()
             del work
+            if os.getpid() != own:  # job code has forked, and this is its copy of us: it has no more to do
+                os._exit(0)
             if self.is_left:
                 return
             self._free(self)

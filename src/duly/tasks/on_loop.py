@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import os
 import sys
 import threading
 import time
@@ -50,7 +51,11 @@ class Attempt:
             self._task.cancel()
 
     async def _run(self) -> None:
-        self._done(await self._work())
+        own = os.getpid()
+        outcome = await self._work()
+        if os.getpid() != own:  # job code has forked, and this is its copy of us: it answers for nobody
+            os._exit(0)
+        self._done(outcome)
 
 
 class JobLoop:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias, TypedDict, get_args
 from uuid import UUID
 
 from duly.model.errors import InvalidInputError
 from duly.model.jobs import DEFAULT_PRIORITY, DEFAULT_QUEUE, QUEUE_NAME
 from duly.model.retry import LONGEST, Backoff, RetryPolicy
+from duly.model.storable import excerpt
 
 Duration: TypeAlias = timedelta | float
 """A timedelta, or seconds."""
@@ -28,6 +29,8 @@ DEFAULT_TIMEOUT = timedelta(minutes=5)
 KEY_LIMIT = 200
 _SHORTEST = timedelta(milliseconds=1)
 _MAX_ATTEMPTS = 1000
+_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
+_LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 class TaskFields(TypedDict, total=False):
@@ -97,7 +100,7 @@ class Options:
         for name in parts:
             if name not in _CHECKS:
                 raise InvalidInputError(
-                    f"a task has no option {name!r}: there are {', '.join(sorted(_CHECKS))}", f"/{name}"
+                    f"a task has no option {excerpt(name)}: there are {', '.join(sorted(_CHECKS))}", f"/{name}"
                 )
         changed = replace(self, **{name: _CHECKS[name](name, value) for name, value in parts.items()})
         if changed.delay is not None and changed.run_at is not None:
@@ -137,11 +140,11 @@ def is_retried(error: BaseException, options: Options, stored: str | tuple[int |
 def as_duration(name: str, value: Any) -> timedelta:
     """A timedelta, or seconds: 0 or more, at most a year."""
     if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
-        raise InvalidInputError(f"{name} is {value!r}: a timedelta or seconds is needed", f"/{name}")
+        raise InvalidInputError(f"{name} is {excerpt(value)}: a timedelta or seconds is needed", f"/{name}")
     try:
         duration = value if isinstance(value, timedelta) else timedelta(seconds=value)
     except (OverflowError, ValueError) as error:
-        raise InvalidInputError(f"{name} is {value!r}: at most 365 days", f"/{name}") from error
+        raise InvalidInputError(f"{name} is {excerpt(value)}: at most 365 days", f"/{name}") from error
     if not timedelta(0) <= duration <= LONGEST:
         raise InvalidInputError(f"{name} is {duration}: 0 or more, at most 365 days", f"/{name}")
     return duration
@@ -150,7 +153,9 @@ def as_duration(name: str, value: Any) -> timedelta:
 def checked_key(name: str, key: Any) -> str:
     """A key's text: 1 to 200 characters that PostgreSQL can hold."""
     if not isinstance(key, str) or not 1 <= len(key) <= KEY_LIMIT or not _is_storable(key):
-        raise InvalidInputError(f"{name} is {key!r}: a text of 1 to {KEY_LIMIT} characters is needed", f"/{name}")
+        raise InvalidInputError(
+            f"{name} is {excerpt(key)}: a text of 1 to {KEY_LIMIT} characters is needed", f"/{name}"
+        )
     return key
 
 
@@ -160,7 +165,9 @@ def _is_storable(text: str) -> bool:
 
 def _queue(name: str, value: Any) -> str:
     if not isinstance(value, str) or not QUEUE_NAME.fullmatch(value):
-        raise InvalidInputError(f"{value!r} is no queue name: letters, digits and . _ : / -, at most 100", f"/{name}")
+        raise InvalidInputError(
+            f"{excerpt(value)} is no queue name: letters, digits and . _ : / -, at most 100", f"/{name}"
+        )
     return value
 
 
@@ -168,7 +175,7 @@ def _integer(lowest: int, highest: int) -> Callable[[str, Any], int]:
     def check(name: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
             raise InvalidInputError(
-                f"{name} is {value!r}: a whole number from {lowest} to {highest} is needed", f"/{name}"
+                f"{name} is {excerpt(value)}: a whole number from {lowest} to {highest} is needed", f"/{name}"
             )
         return value
 
@@ -208,7 +215,7 @@ def _unique_until(name: str, value: Any) -> Literal["start", "final"] | timedelt
     if value == "start" or value == "final":
         return "start" if value == "start" else "final"
     if isinstance(value, str):
-        raise InvalidInputError(f"{name} is {value!r}: 'start', 'final' or a duration is needed", f"/{name}")
+        raise InvalidInputError(f"{name} is {excerpt(value)}: 'start', 'final' or a duration is needed", f"/{name}")
     return _some_time(name, value)
 
 
@@ -216,7 +223,7 @@ def _on_conflict(name: str, value: Any) -> OnConflict:
     for known in get_args(OnConflict):
         if value == known:
             return known  # type: ignore[no-any-return]
-    raise InvalidInputError(f"{name} is {value!r}: 'keep', 'error' or 'replace' is needed", f"/{name}")
+    raise InvalidInputError(f"{name} is {excerpt(value)}: 'keep', 'error' or 'replace' is needed", f"/{name}")
 
 
 def _key_or_none(name: str, value: Any) -> Key | None:
@@ -225,7 +232,7 @@ def _key_or_none(name: str, value: Any) -> Key | None:
 
 def _tags(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) > 20:
-        raise InvalidInputError(f"{name} is {value!r}: a list of at most 20 texts is needed", f"/{name}")
+        raise InvalidInputError(f"{name} is {excerpt(value)}: a list of at most 20 texts is needed", f"/{name}")
     return tuple(checked_key(name, tag) for tag in value)
 
 
@@ -233,19 +240,23 @@ def _errors(name: str, value: Any) -> tuple[type[BaseException], ...]:
     kinds = value if isinstance(value, tuple) else (value,)
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            raise InvalidInputError(f"{name} has {kind!r}: exception classes are needed", f"/{name}")
+            raise InvalidInputError(f"{name} has {excerpt(kind)}: exception classes are needed", f"/{name}")
     return kinds
 
 
 def _run_at(name: str, value: Any) -> datetime | None:
     if value is not None and not (isinstance(value, datetime) and value.tzinfo is not None):
-        raise InvalidInputError(f"{name} is {value!r}: a datetime with a time zone is needed", f"/{name}")
+        raise InvalidInputError(f"{name} is {excerpt(value)}: a datetime with a time zone is needed", f"/{name}")
+    if value is not None and not _EARLIEST <= value < _LATEST:
+        raise InvalidInputError(f"{name} is {value}: a moment of the years 1 to 9998 is needed, by UTC", f"/{name}")
     return value
 
 
 def _id(name: str, value: Any) -> UUID | None:
     if value is not None and not (isinstance(value, UUID) and value.version == 7):
-        raise InvalidInputError(f"{name} is {value!r}: a UUID of version 7 is needed, from duly.uuid7()", f"/{name}")
+        raise InvalidInputError(
+            f"{name} is {excerpt(value)}: a UUID of version 7 is needed, from duly.uuid7()", f"/{name}"
+        )
     return value
 
 
@@ -255,7 +266,7 @@ def _as_it_is(name: str, value: Any) -> Any:
 
 def _bool(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise InvalidInputError(f"{name} is {value!r}: True or False is needed", f"/{name}")
+        raise InvalidInputError(f"{name} is {excerpt(value)}: True or False is needed", f"/{name}")
     return value
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from duly.model.errors import InvalidInputError
 from duly.model.retry import LONGEST
+from duly.model.storable import excerpt
 from duly.tasks.enqueueing import Call
 from duly.tasks.options import Duration, as_duration, checked_key
 from duly.tasks.task import Prepared, Task
@@ -76,26 +77,31 @@ def declared_schedule(
 ) -> DeclaredSchedule:
     """Check a declaration. Raises InvalidInputError for what cannot be right."""
     if len(checked_key("name", name)) > _NAME_LIMIT or not name.isprintable():
-        raise InvalidInputError(f"schedule {name!r}: a printable name of at most {_NAME_LIMIT} is needed", "/name")
+        raise InvalidInputError(
+            f"schedule {excerpt(name)}: a printable name of at most {_NAME_LIMIT} is needed", "/name"
+        )
     call = _call(name, what)
     for option in _OF_ONE_CALL:
         if getattr(call.options, option) is not None:
             raise InvalidInputError(
-                f"schedule {name!r}: {option} is for one call, and each fire makes a job of its own: leave it out",
+                f"schedule {excerpt(name)}: {option} is for one call, and each fire makes a job of its own: "
+                "leave it out",
                 f"/{option}",
             )
     given = {part: value for part, value in when.items() if value is not None}
     for part in given:
         if part not in _CHECKS:
             raise InvalidInputError(
-                f"schedule {name!r} has no {part!r}: there are {', '.join(sorted(_CHECKS))}", f"/{part}"
+                f"schedule {excerpt(name)} has no {excerpt(part)}: there are {', '.join(sorted(_CHECKS))}", f"/{part}"
             )
     ways = [part for part in ("cron", "every", "at") if part in given]
     if len(ways) != 1:
         said = f"has {' and '.join(ways)}" if ways else "says not when"
-        raise InvalidInputError(f"schedule {name!r} {said}: give one of cron, every, at")
+        raise InvalidInputError(f"schedule {excerpt(name)} {said}: give one of cron, every, at")
     if "missed_limit" in given and given.get("missed") != "all":
-        raise InvalidInputError(f"schedule {name!r}: missed_limit goes together with missed='all'", "/missed_limit")
+        raise InvalidInputError(
+            f"schedule {excerpt(name)}: missed_limit goes together with missed='all'", "/missed_limit"
+        )
     return DeclaredSchedule(name, call, **{part: _CHECKS[part](part, value) for part, value in given.items()})
 
 
@@ -105,7 +111,8 @@ def _call(name: str, what: object) -> Call[Any]:
     if isinstance(what, Task | Prepared):
         return what.call()
     raise InvalidInputError(
-        f"schedule {name!r} is of {what!r}: give a task, or a call of one with its arguments, as in task.call(7)"
+        f"schedule {excerpt(name)} is of {excerpt(what)}: give a task, or a call of one with its arguments, "
+        "as in task.call(7)"
     )
 
 
@@ -117,13 +124,13 @@ def _content(schedule: DeclaredSchedule) -> tuple[Any, ...]:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise InvalidInputError(f"{name} is {value!r}: a text is needed", f"/{name}")
+        raise InvalidInputError(f"{name} is {excerpt(value)}: a text is needed", f"/{name}")
     return value
 
 
 def _moment(name: str, value: Any) -> datetime:
     if not isinstance(value, datetime) or value.tzinfo is None:
-        raise InvalidInputError(f"{name} is {value!r}: a datetime with a time zone is needed", f"/{name}")
+        raise InvalidInputError(f"{name} is {excerpt(value)}: a datetime with a time zone is needed", f"/{name}")
     return value
 
 
@@ -140,7 +147,9 @@ def _between(lowest: timedelta, highest: timedelta) -> Callable[[str, Any], time
 def _count(most: int) -> Callable[[str, Any], int]:
     def check(name: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise InvalidInputError(f"{name} is {value!r}: a whole number from 1 to {most} is needed", f"/{name}")
+            raise InvalidInputError(
+                f"{name} is {excerpt(value)}: a whole number from 1 to {most} is needed", f"/{name}"
+            )
         return value
 
     return check
@@ -151,7 +160,7 @@ def _one_of(kinds: Any) -> Callable[[str, Any], Any]:
 
     def check(name: str, value: Any) -> Any:
         if value not in words:
-            raise InvalidInputError(f"{name} is {value!r}: one of {', '.join(words)} is needed", f"/{name}")
+            raise InvalidInputError(f"{name} is {excerpt(value)}: one of {', '.join(words)} is needed", f"/{name}")
         return value
 
     return check

@@ -40,8 +40,9 @@ def inline(*, run: bool = True) -> Iterator[InlineJobs]:
     any thread.
 
     An exception of the task is raised by its enqueue; Retry, Snooze, Bury and Cancel are not: the handle's state
-    says them. With `run` False nothing runs, the calls are only listed. The caller's transaction does not matter
-    here: what depends on its commit or rollback is tested on the real engine.
+    says them. With `run` False nothing runs, the calls are only listed. Every call runs, once: nothing is retried, and
+    `unique` holds no call back, since without a database there is no other job. The caller's transaction does not
+    matter here: what depends on its commit or rollback is tested on the real engine.
     """
     jobs = InlineJobs()
 

@@ -99,15 +99,19 @@ begin
     v_wrong := case
         when coalesce(enqueue_task.task, '') !~ '^[A-Za-z_][A-Za-z0-9_.:-]{0,149}$' then 'task: a name such as mail.send is needed'
         when coalesce(jsonb_typeof(enqueue_task.args), '') <> 'object' then 'args: a JSON object with the arguments by name is needed'
+        when octet_length(enqueue_task.args::text) > 1000000 then 'args: ' || octet_length(enqueue_task.args::text) || ' bytes of JSON, and 1000000 are the limit: store it, and hand over where it is'
         when coalesce(enqueue_task.queue, '') !~ '^[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}$' then 'queue: letters, digits and . _ : / - only, at most 100'
         when enqueue_task.priority is null or enqueue_task.priority not between 0 and 9 then 'priority: 0 to 9'
         when enqueue_task.delay is not null and enqueue_task.run_at is not null then 'delay, run_at: give one of them'
+        when not enqueue_task.delay between interval '0' and interval '366 days' then 'delay: 0 or more, at most 366 days'
+        when not (enqueue_task.run_at >= timestamptz '0001-01-01 00:00+00' and enqueue_task.run_at < timestamptz '9999-01-01 00:00+00') then 'run_at: a moment of the years 1 to 9998'
+        when not (enqueue_task.expires_at >= timestamptz '0001-01-01 00:00+00' and enqueue_task.expires_at < timestamptz '9999-01-01 00:00+00') then 'expires_at: a moment of the years 1 to 9998, or null for no end'
         when enqueue_task.max_attempts is null or enqueue_task.max_attempts not between 1 and 1000 then 'max_attempts: 1 to 1000'
         when enqueue_task.timeout is null or enqueue_task.timeout <= interval '0' or enqueue_task.timeout > interval '366 days' then 'timeout: more than 0, at most 366 days'
         when enqueue_task.unique_key is not null and length(enqueue_task.unique_key) not between 1 and 200 then 'unique_key: 1 to 200 characters'
         when enqueue_task.concurrency_key is not null and length(enqueue_task.concurrency_key) not between 1 and 200 then 'concurrency_key: 1 to 200 characters'
         when coalesce(enqueue_task.on_conflict, '') not in ('keep', 'error', 'replace') then 'on_conflict: keep, error or replace'
-        when coalesce(enqueue_task.unique_for, '') !~ '^(until_start|until_final|[0-9]+([.][0-9]+)?)$' then 'unique_for: until_start, until_final or seconds'
+        when coalesce(enqueue_task.unique_for, '') !~ '^(until_start|until_final|[0-9]{1,8}([.][0-9]{1,6})?)$' then 'unique_for: until_start, until_final or seconds, less than 100000000'
     end;
     if v_wrong is not null then
         raise exception '%', v_wrong using errcode = '22023';
