@@ -27,8 +27,8 @@ from duly.service import Creator, ensure_default
 
 @asynccontextmanager
 async def until(condition: Callable[[], bool | Awaitable[bool]]) -> AsyncIterator[None]:
-    """Waits for the condition, looking again and again; fails after ten seconds."""
-    async with asyncio.timeout(10):
+    """Waits for the condition, looking again and again; fails after half a minute."""
+    async with asyncio.timeout(30):
         while True:
             result = condition()
             if result if isinstance(result, bool) else await result:

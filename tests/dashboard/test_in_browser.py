@@ -83,7 +83,8 @@ class Window:
         assert answer.status == 200, (path, answer.status)
 
     async def go(self, key: str, path: str) -> None:
-        """To a page by its key."""
+        """To a page by its key, once this one's script listens."""
+        await self.page.wait_for_load_state()
         await self.page.evaluate("document.activeElement.blur()")
         await self.page.keyboard.press("g")
         await self.page.keyboard.press(key)

@@ -219,7 +219,8 @@ create table duly.outcome (
 ) partition by range (job_id);
 create index outcome_by_time on duly.outcome using brin (finished_at);
 create index outcome_dead on duly.outcome (job_id) where state = 'dead';
-create index outcome_dead_lately on duly.outcome (finished_at, account_id) where state = 'dead';   -- for notices: a window at its end is read
+-- for notices, which read a window at its end; the second condition, always true, keeps it from who looks for a day's dead letters by key
+create index outcome_dead_lately on duly.outcome (finished_at, account_id) where state = 'dead' and finished_at is not null;
 create index outcome_unsuccessful on duly.outcome (account_id, state, job_id) where state <> 'succeeded';
 
 -- One row per redrive: who gave a fresh budget, and after which attempt. The age of the new budget counts from here.
