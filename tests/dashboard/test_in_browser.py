@@ -132,7 +132,7 @@ async def fill(database: Database, api: Api, worker: Worker) -> list[str]:
         await visitor.sign_in(api.key)
         group = (await visitor.get("/dead")).split("redrive?group=")[1].split('"')[0]
     return [
-        *("/", "/jobs", "/jobs?state=dead&queue=billing", "/queues", "/workers", "/breakers", "/dead"),
+        *("/", "/jobs", "/jobs?state=dead&queue=billing", "/queues", "/workers", "/breakers", "/dead", "/operations"),
         *(f"/dead?group={group}", f"/dead/redrive?group={group}", f"/jobs/{retried['id']}"),
     ]
 
@@ -477,8 +477,10 @@ async def test_the_drill_in_docs(
                 await tab.page.get_by_role("link", name="Dead letters").click()
                 await expect(tab.page.locator("#groups tbody td").first).to_have_text("12", timeout=LIMIT_MS)
                 await tab.page.get_by_role("link", name="Redrive…").first.click()
-                await tab.press("Redrive")
-                await tab.shows("Redriven: 12.")
+                await tab.page.get_by_label("A second").fill("100")
+                await tab.press("Redrive at this rate")
+                await tab.shows("12 of at most 1,000")
+                await tab.shows("finished")
                 await tab.page.get_by_role("link", name="Overview").click()
                 await expect(tab.page.get_by_text("dead letters at")).to_have_count(0, timeout=LIMIT_MS)
                 await tab.open("/dead")

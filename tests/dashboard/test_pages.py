@@ -15,7 +15,7 @@ from duly import queue
 from duly.dashboard import dead, jobs
 from duly.dashboard.grouping import key_of
 from duly.model import DeadReason, NewJob, Report, uuid7
-from duly.queue import Database, breaker, overview
+from duly.queue import Database, breaker, overview, step_operation
 from duly.service import change_account, create_key
 from duly.service.sessions import Viewer
 
@@ -224,6 +224,52 @@ async def test_dead_letters_lie_by_cause_and_are_redriven_by_it(
     by = await database.fetch("select distinct redriven_by from duly.redrive")
     assert [row["redriven_by"].endswith("(dashboard)") for row in by] == [True]
     assert len((await overview.dead_letters(database, api.project.owner)).letters) == 2
+
+
+async def test_a_cause_is_redriven_at_a_rate_by_an_operation(
+    database: Database, address: str, api: Api, worker: Worker, visitor: Visitor, operator: Visitor
+) -> None:
+    """What matches its filter, one at a time as upkeep comes by; another host, code or error stays dead. How far it is
+    stands on a page of its own, which another project does not see.
+    """
+    alike = []
+    for n in range(3):
+        alike.append((await api.create(url="https://a.acme.com:8443/x"))["id"])
+        await fail(worker, Report("http_error", f"order {n} is not known here", 422), DeadReason.PERMANENT)
+    for url, error, status in (
+        ("https://a.acme.com/x", "order 1 is not known here", 422),
+        ("https://a.acme.com:8443/x", "order 1 is not known here", 404),
+        ("https://a.acme.com:8443/x", "order 1 was gone", 422),
+    ):
+        await api.create(url=url)
+        await fail(worker, Report("http_error", error, status), DeadReason.PERMANENT)
+    page = await visitor.get("/dead")
+    group = page.split("redrive?group=")[1].split('"')[0]
+    for limit, rate in (("3", ""), ("3", "0"), ("3", "1e2"), ("3", "nan"), ("3", "1001"), ("0", "1"), ("", "1")):
+        assert (await visitor.post("/dead/redrive", group=group, limit=limit, rate=rate)).status_code == 400
+    assert (await visitor.post("/dead/redrive", group="0" * 16, limit="3", rate="1")).status_code == 404
+    what = "dead; status 422; error is not known here; url prefix https://a.acme.com:8443/"
+    assert what in text_of(await visitor.get(f"/dead/redrive?group={group}"))
+    asked = await visitor.post("/dead/redrive", group=group, limit="3", rate="1000")
+    assert (asked.status_code, asked.headers["location"]) == (303, "/dashboard/operations")
+    assert "goes on" in text_of(await visitor.get("/operations"))
+    while await step_operation(database, 1, 100):
+        pass
+    await database.execute("update duly.operation set next_at = now()")
+    for _ in range(5):
+        await step_operation(database, 1, 100)
+        await database.execute("update duly.operation set next_at = now() where finished_at is null")
+    shown = text_of(await visitor.get("/operations"))
+    assert what in shown
+    assert "finished" in shown
+    assert "3 of at most 3" in shown
+    ready = await database.fetch("select job_id from duly.ready")
+    assert sorted(str(row["job_id"]) for row in ready) == sorted(alike)
+    assert what in text_of(await operator.get("/operations"))
+    stranger = await new_api(database, api.client, "stranger")
+    async with Visitor(address) as other:
+        await other.sign_in(stranger.key)
+        assert "acme" not in await other.get("/operations")
 
 
 async def test_a_redrive_passes_by_what_may_not_go_and_goes_on_over_pages(

@@ -14,7 +14,20 @@ from starlette.staticfiles import StaticFiles
 
 from duly.api.problems import Problem
 from duly.api.services import Services
-from duly.dashboard import accounts, dead, entry, job, jobs, keys, machinery, overview, queues, schedules, secrets
+from duly.dashboard import (
+    accounts,
+    dead,
+    entry,
+    job,
+    jobs,
+    keys,
+    machinery,
+    operations,
+    overview,
+    queues,
+    schedules,
+    secrets,
+)
 from duly.dashboard.guarding import HOME, SafeHeaders
 from duly.dashboard.parts import Parts, parts_of
 from duly.dashboard.refusals import refusal_of
@@ -46,6 +59,7 @@ def create_dashboard(parts: Parts) -> Starlette:
             *schedules.ROUTES,
             *queues.ROUTES,
             *machinery.ROUTES,
+            *operations.ROUTES,
             *accounts.ROUTES,
             *keys.ROUTES,
             *secrets.ROUTES,

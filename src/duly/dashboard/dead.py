@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,12 +20,16 @@ from duly.api.inputs import read_uuid
 from duly.dashboard.grouping import Group, grouped, key_of
 from duly.dashboard.guarding import HOME
 from duly.dashboard.parts import Parts, parts_of, reader, writer
-from duly.queue import Owner, overview, redrive
+from duly.queue import Owner, make_operation, overview, redrive
 from duly.queue.overview import DeadLetter, DeadLetters, quick
 from duly.service.sessions import Viewer
 
 MOST_AT_ONCE: Final = 1_000
+MOST_AT_A_RATE: Final = 100_000
+FASTEST: Final = 1_000
+MOST_PROJECTS: Final = 20
 DEFAULT: Final = 100
+_RATE: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?", re.ASCII)
 SHOWN: Final = 100
 LIMIT: Final = timedelta(seconds=2)
 LASTS_S: Final = 15.0
@@ -75,6 +80,7 @@ async def preview(request: Request) -> Response:
         viewer,
         group=group,
         most=MOST_AT_ONCE,
+        most_at_a_rate=MOST_AT_A_RATE,
         limit=min(group.count, DEFAULT),
         letters=group.letters[:5],
         may="write" in viewer.scopes,
@@ -82,8 +88,10 @@ async def preview(request: Request) -> Response:
 
 
 async def redrive_many(request: Request) -> Response:
-    """Redrive up to `limit` letters of a cause, one by one, each as by hand."""
+    """Redrive up to `limit` letters of a cause, one by one, each as by hand; with a `rate` by an operation."""
     viewer, form = await writer(request)
+    if "rate" in form:
+        return await _at_a_rate(request, viewer, form)
     limit = form.get("limit", "")
     if not (limit.isascii() and limit.isdigit() and len(limit) <= 5 and 1 <= int(limit) <= MOST_AT_ONCE):
         raise HTTPException(400, f"How many: a number from 1 to {MOST_AT_ONCE:,}.")
@@ -92,6 +100,25 @@ async def redrive_many(request: Request) -> Response:
     parts.figures.forget(viewer.owner)
     query = {"redriven": done.redriven, "refused": done.refused, "whole": int(done.is_whole)}
     return RedirectResponse(f"{HOME}/dead?{urlencode(query)}", SEE_OTHER)
+
+
+async def _at_a_rate(request: Request, viewer: Viewer, form: dict[str, str]) -> Response:
+    """Upkeep redrives what matches the cause's filter, so many a second: an operation for each project with some."""
+    limit, rate = form.get("limit", ""), form["rate"]
+    if not (limit.isascii() and limit.isdigit() and len(limit) <= 6 and 1 <= int(limit) <= MOST_AT_A_RATE):
+        raise HTTPException(400, f"How many: a number from 1 to {MOST_AT_A_RATE:,}.")
+    if not (_RATE.fullmatch(rate) and 0.1 <= float(rate) <= FASTEST):
+        raise HTTPException(400, f"How many a second: a number from 0.1 to {FASTEST:,}.")
+    group = await _group(request, viewer, form.get("group", ""))
+    owners = sorted({(letter.account_id, letter.project_id) for letter in group.letters})
+    if len(owners) > MOST_PROJECTS:
+        raise HTTPException(400, f"They are of {len(owners)} projects: at a rate {MOST_PROJECTS} at most, or at once.")
+    async with parts_of(request).services.database.transaction() as tx:
+        for owner in owners:
+            await make_operation(
+                tx, Owner(*owner), "redrive", group.filter, most=int(limit), rate=float(rate), by=viewer.by
+            )
+    return RedirectResponse(f"{HOME}/operations", SEE_OTHER)
 
 
 async def redriven(parts: Parts, viewer: Viewer, group: str, limit: int, lasts_s: float = LASTS_S) -> Redriven:

@@ -8,11 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from duly.dashboard.words import host
+from duly.dashboard.words import host, origin
+from duly.model import State
+from duly.queue import JobFilter
 from duly.queue.overview import DeadLetter
 
 _NUMBERS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|0x[0-9a-f]+|\d+", re.IGNORECASE)
 _LONGEST = 300
+_SHORTEST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,22 @@ class Group:
     @property
     def last_at(self) -> datetime:
         return max(letter.finished_at for letter in self.letters)
+
+    @property
+    def filter(self) -> JobFilter:
+        """What an operation can look for: what all the letters share. Letters that share it for another cause match,
+        too.
+        """
+        origins = {origin(letter.target) for letter in self.letters}
+        pieces = _NUMBERS.split((self.error or "")[:_LONGEST])
+        longest = max((piece.strip() for piece in pieces), key=len)
+        return JobFilter(
+            states=(State.DEAD,),
+            url_prefix=origins.pop() if len(origins) == 1 else None,
+            status_from=self.status_code,
+            status_to=self.status_code,
+            error=longest if len(longest) >= _SHORTEST else None,
+        )
 
     @property
     def queues(self) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ _PAGES: Final[tuple[tuple[str, str, str, Scope, bool], ...]] = (
     ("/", "Overview", "o", "read", True),
     ("/jobs", "Jobs", "j", "read", True),
     ("/dead", "Dead letters", "d", "read", True),
+    ("/operations", "Operations", "r", "read", True),
     ("/schedules", "Schedules", "s", "read", True),
     ("/queues", "Queues", "q", "read", True),
     ("/workers", "Workers", "w", "read", False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -164,6 +165,26 @@ def host(url: str | None) -> str:
         return url[:100]
 
 
+def origin(url: str | None) -> str | None:
+    """How all URLs of the same scheme, host and port begin; None where it is none."""
+    try:
+        parts = urlsplit(url or "")
+    except ValueError:
+        return None
+    return f"{parts.scheme}://{parts.netloc}/" if parts.scheme and parts.netloc else None
+
+
+def asked(wanted: Mapping[str, Any]) -> str:
+    """A filter in words, as an operation stores it."""
+    given = dict(wanted)
+    parts = [", ".join(given.pop("states", ()))]
+    least, most = given.pop("status_from", None), given.pop("status_to", None)
+    if least is not None:
+        parts.append(f"status {least}" if least == most else f"status {least} to {most}")
+    parts += [f"{name.replace('_', ' ')} {value}" for name, value in sorted(given.items())]
+    return "; ".join(part for part in parts if part)
+
+
 def outcome(name: str | None) -> str:
     return "–" if name is None else OUTCOMES.get(name, name.replace("_", " "))
 
@@ -188,6 +209,7 @@ def part_of_url(value: Any) -> str:
 
 
 FILTERS: Final = {
+    "asked": asked,
     "age": age,
     "count": count,
     "rate": rate,

@@ -47,7 +47,15 @@ from duly.queue.limits import (
     set_queue,
     unset_queue,
 )
-from duly.queue.operations import Call, Operation, Step, get_operation, make_operation, step_operation
+from duly.queue.operations import (
+    Call,
+    Operation,
+    Step,
+    get_operation,
+    list_operations,
+    make_operation,
+    step_operation,
+)
 from duly.queue.progress import NotedProgress, note_progress
 from duly.queue.pruning import Pruned, drop_day, forget_redrives, look_at_day, prunable_days, prune_day
 from duly.queue.running import give_back, settle
@@ -161,6 +169,7 @@ __all__ = [
     "keys_in_use",
     "list_attempts",
     "list_jobs",
+    "list_operations",
     "list_queues",
     "list_workers",
     "live_segments",

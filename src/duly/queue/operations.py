@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
+import asyncpg
+
 from duly.model import uuid7
 from duly.model.storable import read_json
 from duly.queue.database import Executor
@@ -60,7 +62,15 @@ async def make_operation(
         *(uuid7(), owner.account_id, owner.project_id, call, json.dumps(wanted.to_json()), most, rate, by),
     )
     assert row is not None
-    return Operation(**{**dict(row), "filter": read_json(row["filter"])})
+    return _operation(row)
+
+
+async def list_operations(db: Executor, owner: Owner | None, limit: int = 50) -> list[Operation]:
+    """The owner's operations, or everybody's, those asked for last first."""
+    its = "where o.account_id = $2 and o.project_id = $3" if owner else ""
+    of = () if owner is None else (owner.account_id, owner.project_id)
+    rows = await db.fetch(f"select {_COLUMNS} from duly.operation o {its} order by o.id desc limit $1", limit, *of)
+    return [_operation(row) for row in rows]
 
 
 async def get_operation(db: Executor, owner: Owner, operation_id: UUID) -> Operation | None:
@@ -69,7 +79,11 @@ async def get_operation(db: Executor, owner: Owner, operation_id: UUID) -> Opera
         f"select {_COLUMNS} from duly.operation o where o.id = $1 and o.account_id = $2 and o.project_id = $3",
         *(operation_id, owner.account_id, owner.project_id),
     )
-    return None if row is None else Operation(**{**dict(row), "filter": read_json(row["filter"])})
+    return None if row is None else _operation(row)
+
+
+def _operation(row: asyncpg.Record) -> Operation:
+    return Operation(**{**dict(row), "filter": read_json(row["filter"])})
 
 
 async def step_operation(db: Executor, batch: int, look: int) -> Step | None:
