@@ -7,6 +7,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
+# One test process more than cores, as many tests wait for a process or for time to pass; four at most, as some measure.
+TESTERS := $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))')
 
 help:           ## Show this help.
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -15,11 +17,11 @@ up: $(READY)    ## Start everything: a private PostgreSQL, the API, a worker. AR
 	@exec $(BIN)/duly up $(ARGS)
 
 test: $(READY)  ## Run all tests. ARGS="-k name" for some.
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal $(ARGS)
 
 coverage: $(READY) ## Run all tests under coverage; the engine's packages must be covered wholly, branches too.
 	rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -n auto --maxprocesses 4 --dist worksteal --timeout 300 $(ARGS)
+	$(BIN)/coverage run -m pytest -n $(TESTERS) --dist worksteal --timeout 300 $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
