@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
 # One test process more than cores, as many tests wait for a process or for time to pass; four at most, as some measure.
-TESTERS := $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))')
+TESTERS := $(shell $(PYTHON) -c 'import os; print(min(4, (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) + 1))')
 
 help:           ## Show this help.
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-8s %s\n", $$1, $$2}'
