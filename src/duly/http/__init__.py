@@ -5,7 +5,7 @@ Must hold: an outbound request never reaches an address that its operator did no
 
 Reading order: `url` and `hostname` (what a target is), `addresses`, `ports` and `policy` (where it may be), `headers`
 and `request` (what is sent), `resolver`, `guard` and `proxy` (which address is dialled, and how), `delivery` (the
-exchange), `classification` and `failures` (what came of it), `breaker` (what it says of the target).
+exchange), `lost`, `classification` and `failures` (what came of it), `breaker` (what it says of the target).
 """
 
 from importlib import import_module

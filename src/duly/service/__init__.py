@@ -1,9 +1,9 @@
 """What the API does, without HTTP: accounts, projects, keys, signing secrets, creating jobs and showing them, breakers,
-schedules and firing them.
+schedules and firing them, notices for the on-call.
 
 May import: `duly.http`, `duly.upkeep`, `duly.queue`, `duly.model`. Knows no framework and no status codes.
-Tables: plan, account, project, api_key, signing_secret, schedule and its turn, read and written here (a fire's row
-where a person asks for it); all else only through `duly.queue`.
+Tables: plan, account, project, api_key, signing_secret, schedule and its turn, notice with its watch and episodes, read
+and written here (a fire's row where a person asks for it); all else only through `duly.queue`.
 Must hold: every read and write names its owner; a key's text and a secret's bytes are never logged, and with a keyring
 header values, bodies and signing secrets are stored sealed; a create that was answered is committed; a key that was
 revoked is refused from that moment on; no row is updated per job or call to keep a limit.

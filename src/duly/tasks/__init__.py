@@ -8,5 +8,6 @@ lives on.
 
 Reading order: `app` and `task` (what is declared), `options`, `arguments` (what is stored), `connections` and
 `enqueueing` (on what the caller holds), `handle` (what came of it), `context` and `outcomes` (what job code sees),
-`running` and its three ways `on_loop`, `in_threads`, `in_processes`, `worker` (all of it together).
+`running` and its three ways `on_loop`, `in_threads`, `in_processes` (with `guarding`: what they started ends with the
+worker), `scheduling` (schedules beside tasks), `worker` (all of it together).
 """
